@@ -1,0 +1,1 @@
+"""Parallel constrained decoding: score a bounded schema instead of generating JSON."""

@@ -1,0 +1,222 @@
+"""The trace: an append-only list of timed events, and its file.
+
+An event is a frozen dataclass; its JSON is one line `{"kind": ..., ...}`. The same
+lines are what a live page receives, what a saved trace holds and what a replay draws.
+`ms` counts from the start of the event's lane in engine time; events without a lane
+count from the moment the run was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from core.schema import Choice
+
+Lane = Literal["pcd", "ar"]
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: ClassVar[str]
+    #: Live events tell a waiting page what goes on; a saved trace leaves them out.
+    live: ClassVar[bool] = False
+
+    ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Loading(Event):
+    """The model is not there yet."""
+
+    kind = "loading"
+    live = True
+    stage: str
+    fraction: float | None  # 0..1 where it is known
+
+
+@dataclass(frozen=True)
+class Waiting(Event):
+    kind = "waiting"
+    live = True
+    ahead: int  # runs that come first
+
+
+@dataclass(frozen=True)
+class Tick(Event):
+    """The running lane's clock, also in the middle of a long pass."""
+
+    kind = "tick"
+    live = True
+    lane: Lane
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
+    """`ms` is how long the run waited: queue, loading, warm-up of the model."""
+
+    kind = "run"
+    date: str  # ISO 8601, UTC
+    model: str
+    why: str  # why this model runs
+    backend: str
+    device: str
+    dtype: str
+    mode: str  # baseline mode
+    order: tuple[Lane, ...]
+    cache: str  # state of the head prefix that both lanes start from: hit, miss, off
+    temperature: float
+    versions: Mapping[str, str]
+    context: str
+    schema: Mapping[str, Any]
+    opening: str  # the JSON's beginning, which is part of the prompt
+
+
+@dataclass(frozen=True)
+class WarmedUp(Event):
+    kind = "warmup"
+    took_ms: float
+    when: Literal["load", "run"]
+
+
+@dataclass(frozen=True)
+class LaneStarted(Event):
+    kind = "lane"
+    lane: Lane
+
+
+@dataclass(frozen=True)
+class PassEnded(Event):
+    kind = "pass"
+    lane: Lane
+    passes: int  # of this lane so far
+    tokens: int  # read in this pass
+
+
+@dataclass(frozen=True)
+class PhaseEnded(Event):
+    kind = "phase"
+    lane: Lane
+    phase: str
+    took_ms: float
+
+
+@dataclass(frozen=True)
+class FieldDecided(Event):
+    kind = "field"
+    lane: Lane
+    name: str
+    value: Choice
+    probability: float  # share among the allowed choices
+    candidate_mass: float
+    levels: int
+    top: tuple[tuple[Choice, float], ...]
+    cardinality: int
+
+
+@dataclass(frozen=True)
+class TokenWritten(Event):
+    kind = "token"
+    lane: Lane
+    token: int
+    text: str  # characters that became complete with this token
+    tokens: int  # written so far
+
+
+@dataclass(frozen=True)
+class RowCompared(Event):
+    """The state of one row of the baseline has changed."""
+
+    kind = "row"
+    lane: Lane
+    name: str
+    text: str  # the JSON value as written
+    flags: tuple[str, ...]
+    partial: bool
+    invented: bool
+    start: int  # characters of the member in the baseline's text; -1 where there is none
+    end: int
+
+
+@dataclass(frozen=True)
+class Judged(Event):
+    """The baseline's text as a whole."""
+
+    kind = "judged"
+    lane: Lane
+    outcome: str
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LaneEnded(Event):
+    """`ms` is the lane's engine time."""
+
+    kind = "lane_end"
+    lane: Lane
+    how: str  # pcd: "assembled"; ar: "closed", "end_of_turn", "limit"; both: "stopped"
+    passes: int
+    tokens: int  # pcd: of the tree batch; ar: written
+    text: str
+    cache: str
+
+
+@dataclass(frozen=True)
+class RunEnded(Event):
+    kind = "end"
+    state: Literal["done", "stopped", "failed"]
+    message: str
+    speed_up: float | None  # ar / pcd, engine time; only when both lanes are finished
+    marks: tuple[str, ...]  # what must stand beside it: "limit", "not_parsable", ...
+
+
+EVENTS: Mapping[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (
+        Loading, Waiting, Tick, RunStarted, WarmedUp, LaneStarted, PassEnded, PhaseEnded,
+        FieldDecided, TokenWritten, RowCompared, Judged, LaneEnded, RunEnded,
+    )
+}  # fmt: skip
+
+
+class TraceError(ValueError):
+    """A file that is not a trace."""
+
+
+def to_lines(events: Iterable[Event]) -> str:
+    """One JSON object a line; NaN never, characters as they are."""
+    return "".join(json.dumps(event.to_json(), ensure_ascii=False, allow_nan=False) + "\n" for event in events)
+
+
+def from_line(line: str) -> Event:
+    """The event of one line; raises `TraceError`."""
+    try:
+        data = json.loads(line)
+        cls = EVENTS[data.pop("kind")]
+        return cls(**{key: _frozen(value) for key, value in data.items()})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise TraceError(f"not a trace event: {line[:60]!r} ({error})") from None
+
+
+def save(events: Iterable[Event], file: Path) -> None:
+    """Writes the trace, without its live events."""
+    file.write_text(to_lines(event for event in events if not event.live), encoding="utf-8")
+
+
+def load(file: Path) -> tuple[Event, ...]:
+    """The events of a saved trace; raises `TraceError`."""
+    lines = file.read_text(encoding="utf-8").split("\n")
+    events = tuple(from_line(line) for line in lines if line)
+    if not events:
+        raise TraceError(f"{file}: holds no events")
+    return events
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
