@@ -87,6 +87,8 @@ class WarmedUp(Event):
 
 @dataclass(frozen=True)
 class LaneStarted(Event):
+    """`ms` is the work done for the lane beforehand."""
+
     kind = "lane"
     lane: Lane
 

@@ -1,0 +1,225 @@
+"""A race: both lanes on one request, one after the other, told as trace events.
+
+The owner thread runs the lanes and only appends events; whoever watches drains them and
+pays for reading what the baseline wrote. Knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from core.compare import Comparison, Row, compare
+from core.owner import Cancelled, Job, LaneClock, ticking
+from core.result import Result
+from core.schema import Choice
+from core.trace import (
+    Event, FieldDecided, Judged, Lane, LaneEnded, RowCompared, RunEnded, RunStarted, Tick, TokenWritten, Waiting, WarmedUp,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from core.engine import Engine, Prepared, Request
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at what has happened, where a caller wants a plain iterator.
+DRAIN_EVERY_S = 0.03
+
+
+class Race:
+    """One run. `drain` until `finished`; every event of the trace comes out once and in order."""
+
+    def __init__(self, engine: Engine, request: Request, order: tuple[Lane, ...], mode: str) -> None:
+        self._engine = engine
+        self._request = request
+        self._order = order
+        self._mode = mode
+        self._asked = time.perf_counter()
+        self._events: deque[Event] = deque()
+        self._reading = Reading(request)
+        self._ahead = 0
+        self.finished = False
+        self._job = engine.owner.submit(self._run)
+
+    def cancel(self) -> None:
+        """Stops the engine within one token; the race then ends as `stopped`."""
+        self._job.cancel()
+
+    def drain(self) -> list[Event]:
+        """What has happened since the last call, without waiting for anything."""
+        done = self._job.done
+        batch = [self._events.popleft() for _ in range(len(self._events))]
+        ticks = [event for event in batch if event.kind == Tick.kind]
+        batch = [event for event in batch if event.kind != Tick.kind or event is ticks[-1]]
+        batch = self._place() + self._reading.follow(batch)
+        if done and not self.finished:
+            self.finished = True
+            batch += self._reading.end(*self._outcome())
+        return batch
+
+    def dicts(self) -> Iterator[dict[str, Any]]:
+        """The trace as dicts, as it happens; closing the iterator cancels the race."""
+        try:
+            while not self.finished:
+                yield from (event.to_json() for event in self.drain() if not event.live)
+                time.sleep(DRAIN_EVERY_S)
+        finally:
+            self.cancel()
+
+    def _place(self) -> list[Event]:
+        before, self._ahead = self._ahead, self._job.ahead
+        return [Waiting(self._waited_ms(), self._ahead)] if self._ahead not in (0, before) else []
+
+    def _waited_ms(self) -> float:
+        return (time.perf_counter() - self._asked) * 1e3
+
+    def _outcome(self) -> tuple[str, str]:
+        """State and one line for people."""
+        try:
+            self._job.result()
+        except Cancelled:
+            return "stopped", "stopped"
+        except ValueError as error:  # SchemaError, PromptTooLong, TokenizationError: the user can mend it
+            return "failed", str(error)
+        except Exception as error:  # the border of the engine: the page must learn that there is no answer
+            log.exception("a race failed")
+            return "failed", f"the engine failed: {type(error).__name__}; the log has more"
+        return "done", ""
+
+    # What follows runs on the owner thread.
+
+    def _run(self, job: Job) -> None:
+        waited = self._waited_ms()
+        prepared = self._engine.prepare(self._request)
+        self._events.append(self._started(prepared, waited))
+        self._events.append(WarmedUp(waited, self._engine.warm_up_ms, "load"))
+        lanes = {"pcd": self._parallel, "ar": self._baseline}
+        prefix = None
+        for lane in self._order:
+            job.check()
+            prefix = lanes[lane](prepared, job) or prefix
+        # Only now: the first lane must not warm the head of the second.
+        self._engine.keep_head(prepared, prefix)
+
+    def _parallel(self, prepared: Prepared, job: Job) -> Any:
+        clock = LaneClock(self._engine.backend.synchronize, plan=prepared.took_ms)
+        with ticking(lambda: self._events.append(Tick(clock.now_ms, "pcd"))):
+            result, prefix = self._engine.parallel(prepared, clock, job, self._events.append)
+        self._events.append(_assembled(result))
+        return prefix
+
+    def _baseline(self, prepared: Prepared, job: Job) -> Any:
+        clock = LaneClock(self._engine.backend.synchronize)
+        with ticking(lambda: self._events.append(Tick(clock.now_ms, "ar"))):
+            ended, prefix = self._engine.write(prepared, clock, job, self._events.append)
+        self._events.append(ended)
+        return prefix
+
+    def _started(self, prepared: Prepared, waited_ms: float) -> RunStarted:
+        identity = self._engine.backend.identity
+        return RunStarted(
+            ms=waited_ms,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            model=self._engine.model,
+            why=self._engine.why,
+            backend=identity.backend,
+            device=identity.device,
+            dtype=identity.dtype,
+            mode=self._mode,
+            order=self._order,
+            cache=prepared.cache,
+            temperature=self._request.temperature,
+            versions={"python": platform.python_version(), "transformers": version("transformers"), "torch": version("torch")},
+            context=self._request.context,
+            schema=self._request.schema.to_json(),
+            opening=prepared.plan.prompt.layout.opening,
+        )
+
+
+class Reading:
+    """What the baseline has written so far, read against the schema as it grows."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._parts: list[str] = []
+        self._values: dict[str, Choice] | None = None
+        self._ended: dict[str, LaneEnded] = {}
+        self._shown: dict[tuple[bool, str], RowCompared] = {}
+        self._ms = 0.0
+        self._outcome = ""
+        self._opening = ""
+
+    def follow(self, batch: list[Event]) -> list[Event]:
+        """The batch, and behind it the rows that it changed."""
+        for event in batch:
+            self._take(event)
+        news = (TokenWritten.kind, LaneEnded.kind)
+        if not self._parts or not any(event.kind in news for event in batch):
+            return batch
+        return batch + self._compared()
+
+    def end(self, state: str, message: str) -> list[Event]:
+        """The last events of the run."""
+        rows = self._compared(finished=True) if self._parts else []
+        marks = [self._outcome] if self._outcome in ("truncated", "not_parsable") else []
+        pcd, ar = self._ended.get("pcd"), self._ended.get("ar")
+        if ar and ar.how == "limit":
+            marks.insert(0, "limit")
+        speed_up = ar.ms / pcd.ms if state == "done" and pcd and ar else None
+        return [*rows, RunEnded(self._ms, state, message, speed_up, tuple(marks))]
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case RunStarted(opening=opening):
+                self._opening = opening
+            case TokenWritten(ms=ms, text=text):
+                self._ms = ms
+                self._parts = self._parts or [self._opening]
+                self._parts.append(text)
+            case FieldDecided(name=name, value=value):
+                self._values = {**(self._values or {}), name: value}
+            case LaneEnded(lane=lane):
+                self._ended[lane] = event
+
+    def _compared(self, finished: bool = False) -> list[Event]:
+        ended = self._ended.get("ar")
+        comparison = compare(
+            self._request.schema,
+            "".join(self._parts),
+            finished=finished or ended is not None,
+            truncated=ended is None or ended.how == "limit",
+            values=self._values,
+        )
+        rows = [row for row in self._rows(comparison) if row != self._shown.get((row.invented, row.name))]
+        self._shown |= {(row.invented, row.name): row for row in rows}
+        if comparison.outcome != "writing" and (comparison.outcome != self._outcome or rows):
+            self._outcome = comparison.outcome
+            return [*rows, Judged(self._ms, "ar", comparison.outcome, dict(comparison.counts))]
+        return rows
+
+    def _rows(self, comparison: Comparison) -> list[RowCompared]:
+        spans = {member.name: (member.start, member.end) for member in comparison.members}
+        rows = [self._row(row, False, spans) for row in comparison.rows]
+        rows += [self._row(row, True, spans) for row in comparison.invented]
+        return [self._kept_time(row) for row in rows if row.text or row.flags]
+
+    def _row(self, row: Row, invented: bool, spans: dict[str, tuple[int, int]]) -> RowCompared:
+        start, end = spans.get(row.name, (-1, -1))
+        flags = tuple(map(str, row.flags))
+        return RowCompared(self._ms, "ar", row.name, row.text, flags, row.partial, invented, start, end)
+
+    def _kept_time(self, row: RowCompared) -> RowCompared:
+        """A row that has not changed keeps the time at which it did."""
+        before = self._shown.get((row.invented, row.name))
+        return before if before and replace(row, ms=before.ms) == before else row
+
+
+def _assembled(result: Result) -> LaneEnded:
+    return LaneEnded(result.elapsed_ms, "pcd", "assembled", result.passes, result.tree_tokens, result.text, result.cache)

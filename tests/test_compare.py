@@ -1,0 +1,494 @@
+"""What the baseline wrote, read from text alone: no model, no tokens."""
+
+import json
+import random
+import time
+
+import pytest
+
+from core.compare import Flag, Member, NoScalar, Row, compare, read_members
+from core.schema import StructuredSchema
+
+SCHEMA = StructuredSchema(
+    {
+        "priority": {"type": "enum", "choices": ["HIGH", "LOW", "P1", "😀"]},
+        "vip": {"type": "boolean"},
+        "tier": {"type": "enum", "choices": [1, "1", 10, None]},
+    }
+)
+VALUES = {"priority": "HIGH", "vip": True, "tier": 1}
+SAME, DIFFERS, OMITTED = Flag.SAME, Flag.DIFFERS, Flag.OMITTED
+INVENTED, NOT_ALLOWED, DUPLICATE = Flag.INVENTED, Flag.NOT_ALLOWED, Flag.DUPLICATE
+
+CLEAN = '{\n  "priority": "HIGH",\n  "vip": true,\n  "tier": 1\n}'
+
+
+def finished(text, **options):
+    return compare(SCHEMA, text, finished=True, **{"values": VALUES, **options})
+
+
+def writing(text, **options):
+    return compare(SCHEMA, text, finished=False, **{"values": VALUES, **options})
+
+
+def row(comparison, name):
+    return next(row for row in (*comparison.rows, *comparison.invented) if row.name == name)
+
+
+def written(text):
+    return {member.name: member.value for member in read_members(text)}
+
+
+# --- one field: the verdict ---
+
+
+@pytest.mark.parametrize(
+    "field, value, flag",
+    [
+        ("priority", '"HIGH"', SAME),
+        ("priority", '"LOW"', DIFFERS),
+        ("priority", '"\\u0048IGH"', SAME),
+        ("priority", '"high"', NOT_ALLOWED),
+        ("priority", '" HIGH"', NOT_ALLOWED),
+        ("priority", '"HIGH "', NOT_ALLOWED),
+        ("priority", '""', NOT_ALLOWED),
+        ("priority", "HIGH", NOT_ALLOWED),
+        ("priority", "null", NOT_ALLOWED),
+        ("priority", '["HIGH"]', NOT_ALLOWED),
+        ("priority", '{"value": "HIGH", "why": "} ]"}', NOT_ALLOWED),
+        ("priority", '"\\ud83d"', NOT_ALLOWED),
+        ("vip", "true", SAME),
+        ("vip", "false", DIFFERS),
+        ("vip", '"true"', NOT_ALLOWED),
+        ("vip", '"yes"', NOT_ALLOWED),
+        ("vip", "1", NOT_ALLOWED),
+        ("vip", "0", NOT_ALLOWED),
+        ("vip", "True", NOT_ALLOWED),
+        ("tier", "1", SAME),
+        ("tier", '"1"', DIFFERS),
+        ("tier", "null", DIFFERS),
+        ("tier", "1.0", NOT_ALLOWED),
+        ("tier", "1e0", NOT_ALLOWED),
+        ("tier", "1e999", NOT_ALLOWED),
+        ("tier", "true", NOT_ALLOWED),
+        ("tier", "01", NOT_ALLOWED),
+        ("tier", "NaN", NOT_ALLOWED),
+        ("tier", "-Infinity", NOT_ALLOWED),
+        ("tier", "9" * 5000, NOT_ALLOWED),
+    ],
+)
+def test_a_value_is_judged_by_its_text_and_its_json_type(field, value, flag):
+    comparison = finished(f'{{"{field}": {value}}}')
+    assert row(comparison, field).flags == (flag,)
+    assert row(comparison, field).text == value.replace("\\u0048", "H")
+
+
+@pytest.mark.parametrize("other, flag", [(None, SAME), ("1", DIFFERS), (1, DIFFERS)])
+def test_null_of_the_pcd_lane_is_a_value_like_any_other(other, flag):
+    assert row(finished('{"tier": null}', values={"tier": other}), "tier").flags == (flag,)
+
+
+def test_integer_string_and_boolean_choices_of_one_field_are_kept_apart():
+    schema = StructuredSchema({"x": {"type": "enum", "choices": [1, "1", True, "true", 0, False]}})
+    for text, value in [("1", 1), ('"1"', "1"), ("true", True), ('"true"', "true"), ("0", 0), ("false", False)]:
+        flags = {
+            str(other) + type(other).__name__: compare(
+                schema, f'{{"x": {text}}}', finished=True, values={"x": other}
+            ).rows[0].flags
+            for other in schema["x"].choices
+        }
+        assert [name for name, given in flags.items() if given == (SAME,)] == [str(value) + type(value).__name__]
+
+
+# --- keys: omitted, invented, duplicate ---
+
+
+@pytest.mark.parametrize(
+    "text, flags",
+    [
+        ('{"vip": false, "vip": true}', (DUPLICATE, SAME)),
+        ('{"vip": true, "vip": false}', (DUPLICATE, DIFFERS)),
+        ('{"vip": true, "vip": "true"}', (DUPLICATE, NOT_ALLOWED)),
+        ('{"vip": true, "v\\u0069p": true, "vip": true}', (DUPLICATE, SAME)),
+        ('{"Vip": true}', (OMITTED,)),
+        ("{}", (OMITTED,)),
+    ],
+)
+def test_a_key_written_twice_or_never_is_flagged(text, flags):
+    comparison = finished(text)
+    assert comparison.outcome == "parsed"
+    assert row(comparison, "vip").flags == flags
+
+
+def test_a_duplicate_is_no_clean_match():
+    counts = finished('{"priority": "HIGH", "vip": false, "vip": true, "odd": 1, "odd": 2}').counts
+    assert counts == {SAME: 1, DUPLICATE: 2, OMITTED: 1, INVENTED: 1}
+
+
+def test_invented_keys_come_once_each_in_order_of_appearance():
+    comparison = finished('{"b": 1, "vip": true, "a": {"vip": false}, "b": "two", "Vip": null}')
+    assert comparison.invented == (
+        Row("b", '"two"', (INVENTED, DUPLICATE), partial=False),
+        Row("a", '{"vip": false}', (INVENTED,), partial=False),
+        Row("Vip", "null", (INVENTED,), partial=False),
+    )
+    assert row(comparison, "vip").flags == (SAME,)
+
+
+@pytest.mark.parametrize(
+    "key", ["__proto__", "constructor", "path", "", " vip", "<img src=x onerror=alert(1)>", "k" * 9999, "ключ", "a\nb"]
+)
+def test_any_key_is_just_text(key):
+    comparison = finished(json.dumps({key: 1, "vip": True}))
+    assert [row.name for row in comparison.invented] == [key]
+    assert row(comparison, "vip").flags == (SAME,)
+
+
+def test_rows_stand_in_schema_order_whatever_the_text_does():
+    assert [row.name for row in finished('{"tier": 1, "priority": "LOW"}').rows] == ["priority", "vip", "tier"]
+
+
+# --- while it streams ---
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("", Row("vip", "", (), False)),
+        ("{", Row("vip", "", (), False)),
+        ('{"vi', Row("vip", "", (), False)),
+        ('{"vip"', Row("vip", "", (), False)),
+        ('{"vip":', Row("vip", "", (), True)),
+        ('{"vip": t', Row("vip", "t", (), True)),
+        ('{"vip": true', Row("vip", "true", (), True)),
+        ('{"vip": true,', Row("vip", "true", (SAME,), False)),
+        ('{"vip": "tr', Row("vip", '"tr', (), True)),
+        ('{"vip": "true"', Row("vip", '"true"', (NOT_ALLOWED,), False)),
+        ('{"vip": {"a": "}', Row("vip", '{"a": "}', (), True)),
+        ('{"vip": {"a": "}"}', Row("vip", '{"a": "}"}', (NOT_ALLOWED,), False)),
+        ('{"vip": true, "vip":', Row("vip", "", (DUPLICATE,), True)),
+    ],
+)
+def test_a_value_gets_its_verdict_when_it_is_whole(text, expected):
+    comparison = writing(text)
+    assert comparison.outcome == "writing"
+    assert row(comparison, "vip") == expected
+
+
+def test_a_number_is_whole_when_something_follows_it():
+    assert row(writing('{"tier": 1'), "tier").flags == ()
+    assert row(writing('{"tier": 1\n'), "tier").flags == (SAME,)
+    assert row(writing('{"tier": 10}'), "tier").flags == (DIFFERS,)
+
+
+@pytest.mark.parametrize("values", [None, {}, {"priority": "HIGH"}])
+def test_an_allowed_value_waits_for_the_other_lane(values):
+    comparison = compare(SCHEMA, '{"vip": true, "tier": "1", "odd": 1, "priority": "no"}', finished=True, values=values)
+    assert row(comparison, "vip") == Row("vip", "true", (), False)
+    assert row(comparison, "priority").flags == (NOT_ALLOWED,)
+    assert row(comparison, "odd").flags == (INVENTED,)
+
+
+def test_an_invented_key_is_flagged_while_its_value_is_still_written():
+    assert writing('{"odd": "va').invented == (Row("odd", '"va', (INVENTED,), partial=True),)
+
+
+def test_a_value_that_was_never_finished_is_omitted_at_the_end():
+    comparison = finished('{"vip": true, "priority": "HI')
+    assert comparison.outcome == "truncated"
+    assert row(comparison, "vip") == Row("vip", "true", (SAME,), partial=True)
+    assert row(comparison, "priority") == Row("priority", '"HI', (OMITTED,), partial=True)
+    assert row(comparison, "tier") == Row("tier", "", (OMITTED,), partial=True)
+
+
+# --- the whole ---
+
+
+@pytest.mark.parametrize(
+    "text, outcome",
+    [
+        (CLEAN, "parsed"),
+        ("{}", "parsed"),
+        ("{\n}", "parsed"),
+        ('{}\nor, as an example: {"vip": true}', "parsed"),
+        (CLEAN + "\n```\nThat is all, {really}.", "parsed"),
+        ("Sure! " + CLEAN, "parsed"),
+        ("none: {}, or {", "parsed"),
+        ("", "not_parsable"),
+        ("I cannot do that.", "not_parsable"),
+        ("{", "truncated"),
+        ('{"vip": true', "truncated"),
+        ('{"vip": true,\n' + " " * 500, "truncated"),
+        ('{"vip": true, "priority": "HIGH}', "truncated"),
+        ('{"vip": true,}', "not_parsable"),
+        ('{"vip": true "tier": 1}', "not_parsable"),
+        ('{"vip": , "tier": 1}', "not_parsable"),
+        ("{'vip': true}", "not_parsable"),
+        ('{// yes\n"vip": true}', "not_parsable"),
+        ('{"vip": True}', "not_parsable"),
+        ('{"tier": NaN}', "not_parsable"),
+        ('{"tier": [Infinity]}', "not_parsable"),
+        ('{"priority": "C:\\Hotel"}', "not_parsable"),
+        ('{"priority": "a\nb"}', "not_parsable"),
+        ('{{"vip": true}}', "not_parsable"),
+        ('{"tier": ' + "9" * 5000 + "}", "not_parsable"),
+        ('{"tier": ' + "[" * 100_000 + "]" * 100_000 + "}", "not_parsable"),
+    ],
+)
+def test_the_outcome_names_what_became_of_the_whole(text, outcome):
+    assert finished(text).outcome == outcome
+    assert writing(text).outcome == "writing"
+
+
+def test_rows_are_partial_exactly_where_the_finished_whole_does_not_parse():
+    assert not any(row.partial for row in finished(CLEAN).rows)
+    broken = finished('{"vip": true, "odd": 1,}')
+    assert all(row.partial for row in (*broken.rows, *broken.invented))
+    assert row(broken, "vip").flags == (SAME,)
+
+
+def test_the_token_limit_marks_even_an_object_that_closed():
+    comparison = finished(CLEAN + "\n" * 200, truncated=True)
+    assert comparison.outcome == "truncated"
+    assert comparison.rows[0] == Row("priority", '"HIGH"', (SAME,), partial=False)
+
+
+STRICT_TEXTS = [
+    CLEAN, "{}", '{"a":1e5}', '{"a":-0}', '{"a":-}', '{"a":+1}', '{"a":.5}', '{"a":1.}', '{"a":01}', '{"a":0x1}',
+    '{"a":"\\/"}', '{"a":"\\x"}', '{"a":"\\u12"}', '{"a":"\\ud800"}', '{"a":"\t"}', '{"a":"\x7f"}', '{"a":"\u2028"}',
+    '{"a":1,"a":2}', '{"a":1,}', '{,"a":1}', '{"a" 1}', '{"a":1 "b":2}', '{"a"::1}', '{"a":[1,]}', '{"a":[1}}',
+    '{"a":{"b":}}', '{"a":NaN}', '{"a":Infinity}', '{"a":-Infinity}', '{"a":nul}', '{"a":TRUE}', "{'a':1}", "{a:1}",
+    '{"a":1//x\n}', '{/**/"a":1}', '{\xa0"a":1}', '{"a":"\\""}', '{"a":"\\\\"}', '{"a":"}{"}', '{1:2}', '{"a":(1)}',
+]  # fmt: skip
+
+
+def strictly_json(text):
+    def refuse(constant):
+        raise ValueError(constant)
+
+    try:
+        json.loads(text, parse_constant=refuse)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("text", STRICT_TEXTS)
+def test_the_strict_verdict_is_the_one_of_json(text):
+    assert (finished(text).outcome == "parsed") == strictly_json(text)
+
+
+def test_the_strict_verdict_is_the_one_of_json_on_damaged_texts():
+    chance, verdicts = random.Random(7), set()
+    for _ in range(3000):
+        text = json.dumps(random_object(chance), ensure_ascii=chance.random() < 0.5)
+        at = chance.randrange(1, len(text))
+        text = text[:at] + chance.choice(["", ",", '"', "}", "{", "1", "\\", " "]) + text[at + chance.randrange(2) :]
+        # Text behind the closing brace is allowed: some start of the text is JSON.
+        parses = any(strictly_json(text[: end + 1]) for end, char in enumerate(text) if char == "}")
+        assert (finished(text).outcome == "parsed") == parses, text
+        verdicts.add(finished(text).outcome)
+    assert verdicts == {"parsed", "not_parsable", "truncated"}
+
+
+# --- finding and reading the object ---
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ('<think>maybe {"priority":"LOW"}</think>{"priority":"HIGH"}', {"priority": "HIGH"}),
+        ('<think></think>\n{"a":"B"}', {"a": "B"}),
+        ('<think>{"a":"x"} and on', {}),
+        ('{"a":"<think>","b":"</think>"}', {"a": "<think>", "b": "</think>"}),
+        ('```json {"why":"show ```py blocks","ok":true} ```', {"why": "show ```py blocks", "ok": True}),
+        ('```bash ls``` then ```json {"a":"B"}```', {"a": "B"}),
+        ('in {braces}, {} and {{x}}: {"a":"B"}', {"a": "B"}),
+        ('{"a":"B"} or {"a":"C"}', {"a": "B"}),
+        ('{"a":"}{","b":true}', {"a": "}{", "b": True}),
+        ('{"q":"say \\"no\\", then go","k":"x"}', {"q": 'say "no", then go', "k": "x"}),
+        ('{"a":[{"b":"]}"},[]],"c":1}', {"a": NoScalar.NESTED, "c": 1}),
+        ('{"a":1.0,"b":-2,"c":null}', {"a": 1.0, "b": -2, "c": None}),
+        ('{"a" \n:\t1 }', {"a": 1}),
+        ("{'tier': 'P1', 'vip': None}", {"tier": NoScalar.INVALID, "vip": NoScalar.INVALID}),
+        ('{"dir":"C:\\Hotel","ok":true}', {"dir": NoScalar.INVALID, "ok": True}),
+        ('{"C:\\Hotel":1}', {"C:\\Hotel": 1}),
+        ('{"score":NaN,"a":"B"}', {"score": NoScalar.INVALID, "a": "B"}),
+        ('{"a":1 "b":2}', {"a": 1, "b": 2}),
+        ('{"a":yes it is, "b":2}', {"a": NoScalar.INVALID, "b": 2}),
+        ('{// "note"\n"a":1}', {"a": 1}),
+        ('{# why\n"a":{"b":1}}', {"a": NoScalar.NESTED}),
+        ('{"a":,"b":]"c":3}', {"a": NoScalar.UNFINISHED, "b": NoScalar.UNFINISHED, "c": 3}),
+        ('{"a":1, {"x":2}, "b":3}', {"a": 1, "b": 3}),
+        ('{{"a":1}}', {"a": 1}),
+        ('{} or {"a":1}', {}),
+    ],
+)
+def test_the_reader_finds_the_members(text, expected):
+    found = written(text)
+    assert found == expected
+    assert [type(value) for value in found.values()] == [type(value) for value in expected.values()]
+
+
+def test_a_member_knows_where_it_stands():
+    text = '{ "a" : "x\\"}" ,\n"b":tr'
+    assert read_members(text) == (
+        Member("a", 2, 14, 'x"}', '"x\\"}"', complete=True),
+        Member("b", 17, 23, NoScalar.UNFINISHED, "tr", complete=False),
+    )
+    assert [text[member.start : member.end] for member in read_members(text)] == ['"a" : "x\\"}"', '"b":tr']
+
+
+def random_object(chance):
+    scalars = [0, -7, 2.5, 1e30, True, False, None, "", "HIGH", "true", "1"]
+    pieces = [*'"\\{}[]:,\'\n é😀a\u202e\ud83d', "<think>", "```"]
+
+    def text():
+        return "".join(chance.choices(pieces, k=chance.randrange(6)))
+
+    def value(depth):
+        kind = chance.randrange(4 if depth else 2)
+        if kind == 0:
+            return chance.choice(scalars)
+        if kind == 1:
+            return text()
+        if kind == 2:
+            return [value(depth - 1) for _ in range(chance.randrange(4))]
+        return {text(): value(depth - 1) for _ in range(chance.randrange(4))}
+
+    return {f"{index}{text()}": value(3) for index in range(chance.randrange(1, 7))}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_valid_objects_are_read_as_json_reads_them(seed):
+    chance = random.Random(seed)
+    for _ in range(150):
+        indent, ascii_only = chance.choice([None, 0, 2]), chance.random() < 0.5
+        text = json.dumps(random_object(chance), indent=indent, ensure_ascii=ascii_only)
+        members, values = read_members(text), json.loads(text)
+        assert [member.name for member in members] == [
+            name.encode("utf-8", "backslashreplace").decode() for name in values
+        ]
+        for member, value in zip(members, values.values(), strict=True):
+            assert member.complete and text[member.start : member.end].endswith(member.text)
+            assert json.loads(member.text) == value
+            expected = NoScalar.NESTED if isinstance(value, list | dict) else value
+            assert (member.value, type(member.value)) == (expected, type(expected))
+
+
+# --- every cut ---
+
+CUT_TEXTS = [
+    CLEAN,
+    '{"mood":"\\ud83d\\ude00","priority":"😀","vip":"\\\\ud83d\\\\","tier":"\\u00e9\\ud83d\\n\\ude00"}',
+    '{"\\ud83d":"\\ud83d","\\ud83d\\ude00":{"a":"\\ud83d"},"x":"\\ud83d\\ud83d\\ude00"}',
+    '<think>{"vip": false}</think>\n```json\n{"vip": true, "odd": [1, {"a": "]}"}], "vip": null}\n``` done {"x": 1}',
+    "{'tier': 'P1', 'vip': None}",
+    '{"dir":"C:\\Hotel\\u12","ok":tru, // because "x": 1\n"vip":true "tier"::1, "priority" "HIGH", {"n":1}, }',
+    '{{"a": 1}, "b": 2} {"c": 3}',
+    '{# why\n"a": {"b": 1}} {"c": 3}',
+]
+
+
+def check_every_cut(text):
+    before = ()
+    for cut in range(len(text) + 1):
+        members = read_members(text[:cut])
+        assert [(m.name, m.start) for m in members[: len(before)]] == [(m.name, m.start) for m in before]
+        for was, now in zip(before, members):
+            assert now.text.startswith(was.text)
+            assert not was.complete or now == was
+        before = members
+        for comparison in (writing(text[:cut]), finished(text[:cut])):
+            for shown in (*comparison.rows, *comparison.invented):
+                assert "\ufffd" not in (shown.name + shown.text).encode("utf-8").decode("utf-8")
+
+
+@pytest.mark.parametrize("text", CUT_TEXTS)
+def test_at_every_cut_nothing_raises_and_no_member_is_taken_back(text):
+    check_every_cut(text)
+
+
+def test_at_every_cut_of_noise_nothing_raises_and_no_member_is_taken_back():
+    chance = random.Random(11)
+    pieces = [*'{}[]:,"\'\\/ \n1', '{"', '"vip"', '"a":', "'b':", "true", "\\ud83d", "\\ude00", "<think>", "</think>"]
+    for _ in range(300):
+        check_every_cut("".join(chance.choices(pieces, k=30)))
+
+
+def test_an_emoji_appears_at_once_or_not_at_all():
+    for emoji in ("\\ud83d\\ude00", "😀"):
+        text = f'{{"priority":"{emoji}"}}'
+        seen = [row(writing(text[:cut]), "priority").text for cut in range(len(text) + 1)]
+        assert list(dict.fromkeys(seen)) == ["", '"', '"😀', '"😀"']
+    assert row(finished('{"priority":"\\ud83d\\ude00"}', values={"priority": "😀"}), "priority").flags == (SAME,)
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [
+        ('"\\ud83d"', '"\\ud83d"'),
+        ('"\\ude00\\ud83d"', '"\\ude00\\ud83d"'),
+        ('"\\ud83d\\ud83d\\ude00"', '"\\ud83d😀"'),
+        ('"\ud83d"', '"\\ud83d"'),
+        ('"M\\u00fcnchen"', '"München"'),
+        ('"\\\\u00fc"', '"\\\\u00fc"'),
+        ('"\\u0022\\u005c\\u0000\\u202e"', '"\\u0022\\u005c\\u0000\\u202e"'),
+        ('"a\\n\\t\\"b"', '"a\\n\\t\\"b"'),
+        ('"\\uZZZZ"', '"\\uZZZZ"'),
+        ('["\\u00fc"]', '["ü"]'),
+    ],
+)
+def test_escapes_of_whole_characters_are_drawn_and_all_others_stay_as_written(value, shown):
+    assert row(finished(f'{{"priority": {value}}}'), "priority").text == shown
+    assert row(finished(f'{{"odd": {value}}}'), "odd").text == shown
+
+
+@pytest.mark.parametrize(
+    "half, shown",
+    [
+        ("\\", ""),
+        ("\\u", ""),
+        ("\\u00f", ""),
+        ("\\u00fc", "ü"),
+        ("\\ud83d", ""),
+        ("\\ud83d\\ude0", ""),
+        ("\\ud83dx", "\\ud83dx"),
+        ("\\\\", "\\\\"),
+        ("\\\\u00", "\\\\u00"),
+        ("\\\\\\u00", "\\\\"),
+    ],
+)
+def test_a_half_written_escape_waits(half, shown):
+    assert row(writing(f'{{"priority": "a{half}'), "priority").text == f'"a{shown}'
+
+
+def test_a_key_that_is_half_a_character_is_an_invented_key_that_can_be_sent():
+    assert [row.name for row in finished('{"\\ud83d": 1}').invented] == ["\\ud83d"]
+
+
+# --- size ---
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"vip": ' + "[" * 200_000,
+        '{"vip": ' + '{"vip": ' * 50_000,
+        "{" * 200_000,
+        '{"vip": 1,' + '"' * 200_001,
+        '{"vip": 1,' + "'" * 200_000,
+        '{"vip": "' + "\\" * 200_001,
+        '{"vip"' + " " * 200_000,
+        '{"vip": "' + "\\ud83d" * 30_000,
+        "<think>" * 30_000,
+        '{"vip": 1 ' + "{}" * 100_000,
+    ],
+    ids=lambda text: text[:20],
+)
+def test_hostile_texts_are_read_in_linear_time(text):
+    started = time.perf_counter()
+    comparison = writing(text)
+    # Linear is under 0.3 s here; a quadratic pass over 200,000 characters takes minutes.
+    assert time.perf_counter() - started < 5
+    assert row(comparison, "priority").text == ""
