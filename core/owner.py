@@ -39,8 +39,10 @@ class Job:
         return self._done.is_set()
 
     def cancel(self) -> None:
-        """Stops the job at its next check; one that waits never starts."""
+        """Stops the job at its next check; one that waits is over at once."""
         self._cancel.set()
+        if self._owner.withdraw(self):
+            self.run()  # its first check ends it
 
     def check(self) -> None:
         """Raises `Cancelled` if the job is to stop: called between passes and at every token."""
@@ -55,7 +57,7 @@ class Job:
         return self._value
 
     def run(self) -> None:
-        """Does the work; called by the owner thread alone."""
+        """Does the work, unless the job was cancelled."""
         try:
             self.check()
             self._value = self._work(self)
@@ -90,6 +92,14 @@ class Owner:
             if job not in self._waiting:
                 return 0
             return self._waiting.index(job) + (self._running is not None)
+
+    def withdraw(self, job: Job) -> bool:
+        """Takes a job out of the queue; False if it is not waiting any more."""
+        with self._change:
+            if job not in self._waiting:
+                return False
+            self._waiting.remove(job)
+            return True
 
     def _loop(self) -> None:
         while True:

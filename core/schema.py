@@ -105,7 +105,7 @@ class StructuredSchema:
     def from_json(cls, text: str) -> StructuredSchema:
         """The schema in a JSON text. A name written twice is an error, not a silent overwrite."""
         try:
-            data = json.loads(text, object_pairs_hook=_unique_object)
+            data = json.loads(text, object_pairs_hook=unique_object)
         except json.JSONDecodeError as error:
             raise SchemaError(
                 f"the schema is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
@@ -114,8 +114,8 @@ class StructuredSchema:
             raise SchemaError("the schema is nested too deeply; a field is one flat object") from None
         except SchemaError:
             raise
-        except ValueError as error:  # an integer past Python's digit limit
-            raise SchemaError(f"the schema is not valid JSON: {error}") from None
+        except ValueError:  # an integer past Python's digit limit
+            raise SchemaError("the schema is not valid JSON: a number is too long") from None
         if not isinstance(data, dict):
             raise SchemaError(f"a schema is a JSON object of fields, got {_short(data)}")
         return cls(data)
@@ -197,7 +197,8 @@ def _check_text(what: str, text: object, limit: int) -> None:
         raise SchemaError(f"{what} has {size} bytes; at most {limit} are allowed")
 
 
-def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads(object_pairs_hook=...)`: a name written twice is a `SchemaError`."""
     unique: dict[str, Any] = {}
     for name, value in pairs:
         if name in unique:

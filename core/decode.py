@@ -1,0 +1,40 @@
+"""`python -m core.decode FILE`: decides a preset file and prints the result as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.backend import BackendMissing, ModelUnsupported
+from core.engine import Engine
+from core.models import ModelError, ModelNotFound
+from core.presets import Preset
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m core.decode", description=__doc__)
+    parser.add_argument("file", type=Path, help="a preset: JSON with 'context' and 'schema'")
+    parser.add_argument("--model", default="auto", help="a name of python -m core.models, a hub id or a path")
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--dtype", default="auto", help="auto, bfloat16, float16 or float32")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--offline", action="store_true", help="ask no network")
+    given = parser.parse_args(arguments)
+    try:
+        preset = Preset.load(given.file)
+        engine = Engine.load(given.model, backend=given.backend, dtype=given.dtype, offline=given.offline)
+        result = engine.run_parallel(preset.context, preset.schema, given.temperature)
+    except (ValueError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    print(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

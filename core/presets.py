@@ -1,0 +1,54 @@
+"""Presets: scenarios with a text and a schema, one JSON file each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.schema import Choice, StructuredSchema, unique_object
+
+FOLDER = Path(__file__).parents[1] / "presets"
+
+_TEXTS = ("id", "title", "description", "context", "look_for")
+
+
+class PresetError(ValueError):
+    """A preset file that cannot be used; the message names the file."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    context: str
+    schema: StructuredSchema
+    id: str = ""
+    title: str = ""
+    description: str = ""
+    #: values of the fields where a careful reader is sure
+    expected: Mapping[str, Choice] = field(default_factory=dict)
+    #: one sentence on what to watch
+    look_for: str = ""
+
+    @classmethod
+    def load(cls, file: Path) -> Preset:
+        """A file needs `context` and `schema`; the rest is for people. Raises `PresetError`."""
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=unique_object)
+            schema = StructuredSchema(data["schema"])
+            texts = {key: data[key] for key in _TEXTS if key in data}
+            return cls(schema=schema, expected=data.get("expected", {}), **texts)
+        except OSError as error:
+            raise PresetError(f"{file}: {error.strerror}; give the path of a preset file") from None
+        except (KeyError, TypeError) as error:
+            raise PresetError(f"{file}: a preset is a JSON object with 'context' and 'schema' ({error})") from None
+        except ValueError as error:
+            raise PresetError(f"{file}: {error}") from None
+
+
+def load_presets(folder: Path = FOLDER) -> tuple[Preset, ...]:
+    """All presets of a folder, by file name; raises `PresetError`."""
+    presets = tuple(map(Preset.load, sorted(folder.glob("*.json"))))
+    if not presets:
+        raise PresetError(f"{folder}: holds no presets")
+    return presets
