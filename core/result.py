@@ -82,7 +82,7 @@ class Result:
         return {
             "mode": "parallel_constrained",
             "elapsed_ms": self.elapsed_ms,
-            "prefill_ms": sum(self.phases.get(name, 0.0) for name in ("head", "context")),
+            "prefill_ms": sum(self.phases.get(name, 0.0) for name in ("head", "context", "head + context")),
             "suffix_eval_ms": sum(self.phases.get(name, 0.0) for name in ("tree", "context + tree")),
             "phases": dict(self.phases),
             "sequential_forward_passes": self.passes,
@@ -125,6 +125,6 @@ def _parsed(text: str) -> dict[str, Choice] | None:
 
 def _matches(values: dict[str, Choice], decisions: tuple[Decision, ...]) -> bool:
     """Every key once, in order, each with one of its choices, by value and type."""
-    return list(values) == [decision.name for decision in decisions] and all(
+    return isinstance(values, dict) and list(values) == [decision.name for decision in decisions] and all(
         choice_key(values[decision.name]) in map(choice_key, decision.choices) for decision in decisions
     )

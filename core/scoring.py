@@ -31,7 +31,7 @@ def decide(trie: FieldTrie, rows: Sequence[np.ndarray], temperature: float) -> D
         name=trie.field.name,
         choices=trie.field.choices,
         scores=tuple(map(float, scores)),
-        probabilities=tuple(map(float, _softmax(scores / temperature))),
+        probabilities=tuple(map(float, _softmax((scores - scores.max()) / temperature))),
         levels=tuple(levels),
         winner=int(np.argmax(scores)),  # the first of equals
     )

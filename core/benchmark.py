@@ -1,0 +1,178 @@
+"""`python -m core.benchmark --micro`: what the engine's parts cost, as ratios inside one run.
+
+Variants take turns, so that a machine whose speed drifts treats them alike; medians are
+compared. Progress goes to stderr; the last line on stdout is the same as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from core.backend import BackendMissing, ModelUnsupported
+from core.engine import Engine, Prepared, Request
+from core.engine_torch import TorchBackend, TorchPrefix
+from core.models import ModelError, ModelNotFound
+from core.presets import FOLDER, Preset
+from core.trie import TreeBatch
+
+
+@dataclass(frozen=True)
+class Micro:
+    """One preset on one engine; every method does one thing whose time is of interest."""
+
+    engine: Engine
+    prepared: Prepared
+    prefix: TorchPrefix  # of the whole prompt
+
+    @property
+    def backend(self) -> TorchBackend:
+        return self.engine.backend
+
+    @property
+    def tree(self) -> TreeBatch:
+        return self.prepared.plan.tree
+
+    def variants(self) -> Mapping[str, Callable[[], Any]]:
+        return {
+            "prefill": lambda: self.backend.prefill(self.prepared.whole),
+            "tree": self.read_tree,
+            "bare": lambda: self.forward_bare(self.prefix),
+            "bare_no_prefix": lambda: self.forward_bare(None),
+            "rows": self.read_rows,
+            "pcd_warm": lambda: self.run(cache=True),
+            "pcd_cold": lambda: self.run(cache=False),
+            "decode_step": self.decode_steps,
+        }
+
+    def read_tree(self) -> None:
+        forks = self.prepared.plan.forks
+        self.backend.read(self.prefix, [], self.tree, [f.node for f in forks], [f.tokens for f in forks])
+
+    @torch.inference_mode()
+    def forward_bare(self, prefix: TorchPrefix | None) -> None:
+        """The model's own forward over as many tokens as the tree has, logits at as many places as are read."""
+        cache = DynamicCache(list(prefix.layers)) if prefix else DynamicCache()
+        rows = torch.arange(len(self.prepared.plan.forks)) % len(self.tree.tokens)
+        self.backend.model(input_ids=torch.tensor([self.tree.tokens]), cache=cache, use_cache=True, logits_to_keep=rows)
+
+    @torch.inference_mode()
+    def read_rows(self) -> None:
+        """The same read with the cache copied to one row per field, each with the field's own nodes."""
+        batch = [sorted({n for fork in trie.forks for n in _ancestry(self.tree, fork.node)}) for trie in self.prepared.plan.tries]
+        longest, start = max(map(len, batch)), self.prefix.length
+        ids = torch.zeros(len(batch), longest, dtype=torch.int64)
+        positions = torch.full((len(batch), longest), start)
+        sight = np.zeros((len(batch), longest, longest), dtype=bool)
+        sight[:, range(longest), range(longest)] = True
+        for row, nodes in enumerate(batch):
+            ids[row, : len(nodes)] = torch.tensor([self.tree.tokens[n] for n in nodes])
+            positions[row, : len(nodes)] += torch.tensor([self.tree.depths[n] for n in nodes])
+            for i, node in enumerate(nodes):
+                sight[row, i, [nodes.index(n) for n in _ancestry(self.tree, node)]] = True
+        mask = torch.zeros(len(batch), 1, longest, start + longest, dtype=self.prefix.layers[0][0].dtype)
+        mask[:, 0, :, start:].masked_fill_(~torch.from_numpy(sight), torch.finfo(mask.dtype).min)
+        cache = DynamicCache(list(self.prefix.layers))
+        cache.batch_repeat_interleave(len(batch))
+        body = self.backend.model.get_decoder()
+        body.config._attn_implementation, ours = "sdpa", body.config._attn_implementation
+        body(input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True)
+        body.config._attn_implementation = ours
+
+    def run(self, cache: bool) -> None:
+        request = self.prepared.request
+        self.engine.run_parallel(request.context, request.schema, cache=cache)
+
+    def decode_steps(self, steps: int = 8) -> float:
+        """Seconds of one token of the baseline."""
+        decoder, mask = self.backend.decoder(self.prefix), self.engine.grammar.start(self.prepared.plan.prompt.layout.opening)
+        decoder.append([decoder.choose(mask.bits())])
+        started = time.perf_counter()
+        for _ in range(steps):
+            decoder.append([decoder.choose(mask.bits())])
+        return (time.perf_counter() - started) / steps
+
+
+def measure(micro: Micro, rounds: int) -> dict[str, float]:
+    """Median milliseconds of each variant over `rounds`, after one round that is thrown away."""
+    taken: dict[str, list[float]] = {name: [] for name in micro.variants()}
+    for number in range(rounds + 1):
+        print(f"round {number} of {rounds}", file=sys.stderr)
+        for name, variant in micro.variants().items():
+            started = time.perf_counter()
+            inner = variant()
+            seconds = inner if isinstance(inner, float) else time.perf_counter() - started
+            if number:
+                taken[name].append(seconds * 1e3)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def ratios(ms: Mapping[str, float], canonical_tokens: int) -> dict[str, float]:
+    """What the figures are for; every ratio is of two medians of one run."""
+    return {
+        "tree / bare forward over as many tokens on the same prefix": ms["tree"] / ms["bare"],
+        "tree / bare forward over as many tokens without a prefix": ms["tree"] / ms["bare_no_prefix"],
+        "cache copied to a row per field / tree": ms["rows"] / ms["tree"],
+        "pcd cold / pcd warm": ms["pcd_cold"] / ms["pcd_warm"],
+        "time per token x canonical tokens / pcd warm": ms["decode_step"] * canonical_tokens / ms["pcd_warm"],
+        "time per token x canonical tokens / pcd cold": ms["decode_step"] * canonical_tokens / ms["pcd_cold"],
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m core.benchmark", description=__doc__)
+    parser.add_argument("--micro", action="store_true", required=True, help="the engine's parts on one preset")
+    parser.add_argument("--preset", default="support_triage")
+    parser.add_argument("--model", default="auto")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--offline", action="store_true")
+    given = parser.parse_args(arguments)
+    try:
+        preset = Preset.load(FOLDER / f"{given.preset}.json")
+        engine = Engine.load(given.model, backend="torch", dtype=given.dtype, offline=given.offline)
+    except (ValueError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    report(engine, preset, given.preset, given.rounds)
+    return 0
+
+
+def report(engine: Engine, preset: Preset, name: str, rounds: int) -> None:
+    result = engine.run_parallel(preset.context, preset.schema)  # also warms the head
+    prepared = engine.prepare(Request(preset.context, preset.schema))
+    micro = Micro(engine, prepared, engine.backend.prefill(prepared.whole))
+    canonical = len(engine.vocabulary.encode(result.text))
+    ms = measure(micro, rounds)
+    of_interest = ratios(ms, canonical)
+    identity = engine.backend.identity
+    print(f"{engine.model}, {identity.device}, {identity.dtype}, {torch.get_num_threads()} threads, {name}, n={rounds}")
+    print(f"prompt {prepared.prompt_tokens} tokens, tree {result.tree_tokens}, canonical JSON {canonical}")
+    for variant, value in ms.items():
+        print(f"{value:10.1f} ms  {variant}")
+    for what, value in of_interest.items():
+        print(f"{value:10.2f} x   {what}")
+    print(json.dumps({"model": engine.model, "preset": name, "rounds": rounds, "ms": ms, "ratios": of_interest}))
+
+
+def _ancestry(tree: TreeBatch, node: int) -> list[int]:
+    """The node and what leads to it."""
+    path = []
+    while node >= 0:
+        path.append(node)
+        node = tree.parents[node]
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""The two components of our own: the board, and a line of plain text.
+
+Both are a static template, filled by JavaScript through `textContent` and `dataset` only:
+gradio's templates would run what they are given (see `assets/`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from core.ui.log import Log
+from core.ui.note import Note
+
+ASSETS = Path(__file__).parents[2] / "assets"
+
+# One function body for the browser: each part uses the ones before it.
+_BOARD_PARTS = (
+    "board/text.js",
+    "board/fold.js",
+    "board/clock.js",
+    "board/rows.js",
+    "board/raw.js",
+    "board/highlight.js",
+    "board.js",
+)
+_MOUNT = "const shown = {}(element); watch('value', () => shown.show(props.value)); shown.show(props.value);"
+
+
+# The values have defaults because gradio makes a component anew, without its value, when an event skips it.
+
+
+class Board(gr.HTML):
+    """Draws a `Log`: both lanes' clocks, a row per field, the JSON of both."""
+
+    def __init__(self, value: Log = Log(), **options: Any) -> None:
+        super().__init__(
+            value=value,
+            html_template=asset("board.html"),
+            js_on_load="".join(map(asset, _BOARD_PARTS)) + _MOUNT.format("createBoard"),
+            apply_default_css=False,
+            **options,
+        )
+
+    def postprocess(self, value: Log) -> dict[str, str]:
+        return {"run": value.run, "log": value.lines}
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "object"}
+
+
+class Notice(gr.HTML):
+    """Shows a `Note`."""
+
+    def __init__(self, value: Note = Note(), **options: Any) -> None:
+        super().__init__(
+            value=value,
+            html_template='<p class="notice"><span></span><progress max="1" hidden></progress></p>',
+            js_on_load=asset("notice.js") + _MOUNT.format("createNotice"),
+            apply_default_css=False,
+            **options,
+        )
+
+    def postprocess(self, value: Note) -> dict[str, Any]:
+        return asdict(value)
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "object"}
+
+
+def asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")

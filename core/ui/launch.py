@@ -1,0 +1,45 @@
+"""Starting the page: its look, and the server."""
+
+from __future__ import annotations
+
+import sys
+
+import gradio as gr
+
+from core.ui.components import asset
+
+# Names of fonts that the system has; gradio would ask Google for its own.
+SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
+MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
+
+STYLES = ("page.css", "notice.css", "board.css", "board/table.css", "board/narrow.css")
+
+
+def launch(page: gr.Blocks, host: str, port: int) -> str:
+    """Serves the page from a thread of its own; returns its address. Ends the program where the port is taken."""
+    try:
+        _, url, _ = page.launch(
+            server_name=host,
+            server_port=port,
+            prevent_thread_lock=True,
+            theme=theme(),
+            head=head(),
+            ssr_mode=False,
+            run_history=False,
+            footer_links=["api"],
+        )
+    except OSError:
+        sys.exit(f"cannot listen on {host}:{port}: the port is in use; choose another with --port")
+    return url
+
+
+def theme() -> gr.themes.Base:
+    base = gr.themes.Base(primary_hue="blue", neutral_hue="slate", radius_size="sm", font=SANS, font_mono=MONO)
+    # The base theme's own grey has too little contrast for text.
+    return base.set(body_text_color_subdued="*neutral_500", body_text_color_subdued_dark="*neutral_400")
+
+
+def head() -> str:
+    """Style sheet and keyboard, in the head: gradio's `css` drops container queries."""
+    style = "".join(map(asset, STYLES))
+    return f"<style>{style}</style><script>{asset('page.js')}</script>"

@@ -1,0 +1,55 @@
+"""The page: what stands where. Its events are in `wiring`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import gradio as gr
+
+from core.presets import Preset
+from core.resident import Resident
+from core.ui.components import Board, Notice
+from core.ui.endpoints import add_endpoints
+from core.ui.log import Log
+from core.ui.views import preset_note, schema_note, schema_text
+from core.ui.wiring import Parts, wire
+
+TITLE = "Parallel constrained decoding beside streamed JSON"
+LEDE = (
+    "One model, one schema, one text. The left lane scores every allowed choice and assembles the JSON in code; "
+    "the right lane writes the same JSON token by token."
+)
+ORDERS = [("PCD first", "pcd"), ("Baseline first", "ar")]
+
+
+def build(resident: Resident, presets: Sequence[Preset]) -> gr.Blocks:
+    with gr.Blocks(title=TITLE, fill_width=True) as page:
+        parts = _layout(presets)
+        wire(page, parts, resident, presets)
+        add_endpoints(resident)
+    return page
+
+
+def _layout(presets: Sequence[Preset]) -> Parts:
+    first = presets[0]
+    with gr.Row(elem_id="masthead"):
+        gr.Markdown(f"# {TITLE}\n{LEDE}", elem_id="title")
+        model = Notice(elem_id="model")
+    with gr.Row(elem_id="bench"):
+        with gr.Column(elem_id="controls"):
+            preset = gr.Dropdown([(p.title, p.id) for p in presets], value=first.id, label="Scenario", elem_id="preset")
+            with gr.Row(elem_id="buttons"):
+                run = gr.Button("Run", variant="primary", elem_id="run")
+                stop = gr.Button("Stop", interactive=False, elem_id="stop")
+            with gr.Row(elem_id="settings"):
+                first_lane = gr.Radio(ORDERS, value="pcd", label="Order", elem_id="order")
+                temperature = gr.Number(1.0, label="Temperature", step=0.1, elem_id="temperature")
+        with gr.Column(elem_id="editors"):
+            about = Notice(preset_note(first), elem_id="about")
+            context = gr.Textbox(first.context, label="Context", lines=9, max_lines=9, elem_id="context")
+            text = schema_text(first.schema)
+            schema = gr.Code(text, language="json", label="Schema", lines=12, max_lines=12, elem_id="schema")
+            verdict = Notice(schema_note(text), elem_id="verdict")
+        with gr.Column(elem_id="result"):
+            board = Board(Log.prepared(first.schema), elem_id="board")
+    return Parts(model, preset, about, run, stop, first_lane, temperature, context, schema, verdict, board)

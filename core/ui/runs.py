@@ -1,0 +1,104 @@
+"""Runs in progress: from a press of Run to the run's last event.
+
+Knows the resident model and its races, nothing of the page's components. Each run belongs
+to one session and is known under it only while it lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from core.race import Race
+from core.resident import Resident
+from core.trace import Event, Loading, RunEnded
+from core.ui.inputs import Inputs
+from core.ui.log import Log, failure
+
+#: One drain, and at most one message to the browser, in this time.
+DRAIN_S = 0.03
+
+
+class Runs:
+    """All runs in progress, by session."""
+
+    def __init__(self, resident: Resident) -> None:
+        self._resident = resident
+        self._runs: dict[str | None, _Run] = {}
+
+    def __contains__(self, session: str | None) -> bool:
+        return session in self._runs
+
+    async def start(self, session: str | None, inputs: Inputs) -> AsyncGenerator[Log, None]:
+        """The log of a new run as it grows; closing it stops the run. Does nothing while the session has one."""
+        if session in self._runs:
+            return
+        run = self._runs[session] = _Run(self._resident, inputs)
+        log = Log.prepared(inputs.schema)
+        try:
+            yield log
+            async for events in run.events():
+                log = log.extended(events)
+                yield log
+        finally:
+            run.cancel()
+            del self._runs[session]
+
+    def stop(self, session: str | None) -> None:
+        """Ends the session's run within one token; its last event then says so."""
+        if session in self._runs:
+            self._runs[session].cancel()
+
+
+class _Run:
+    def __init__(self, resident: Resident, inputs: Inputs) -> None:
+        self._resident = resident
+        self._inputs = inputs
+        self._race: Race | None = None
+        self._cancelled = False
+        self._asked = time.perf_counter()
+
+    async def events(self) -> AsyncIterator[list[Event]]:
+        async for event in self._loading():
+            yield [event]
+        if end := self._obstacle():
+            yield [end]
+            return
+        try:
+            self._race = self._started()
+        except ValueError as error:  # an empty context, a temperature that is none
+            yield [failure(str(error))]
+            return
+        while not self._race.finished:
+            if events := self._race.drain():
+                yield events
+            await asyncio.sleep(DRAIN_S)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._race:
+            self._race.cancel()
+
+    async def _loading(self) -> AsyncIterator[Loading]:
+        shown = None
+        while (status := self._resident.status).state == "loading" and not self._cancelled:
+            if status != shown:
+                yield Loading(self._waited_ms(), status.stage, status.fraction)
+            shown = status
+            await asyncio.sleep(DRAIN_S)
+
+    def _obstacle(self) -> RunEnded | None:
+        """The end of a run that cannot reach the engine."""
+        if self._cancelled:
+            return RunEnded(self._waited_ms(), "stopped", "", None, ())
+        if self._resident.engine is None:
+            return failure(self._resident.status.message)
+        return None
+
+    def _started(self) -> Race:
+        given = self._inputs
+        return self._resident.engine.race(given.context, given.schema, temperature=given.temperature, order=given.order)
+
+    def _waited_ms(self) -> float:
+        return (time.perf_counter() - self._asked) * 1000

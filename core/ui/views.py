@@ -1,0 +1,44 @@
+"""What the page says, as values: no events, no gradio."""
+
+from __future__ import annotations
+
+import json
+
+from core.presets import Preset
+from core.resident import Status
+from core.schema import SchemaError, StructuredSchema
+from core.ui.note import Note
+
+
+def model_note(status: Status) -> Note:
+    """The model line at the top of the page."""
+    if status.state == "loading":
+        return Note(f"Loading the model: {status.stage}", "busy", status.fraction)
+    return Note(status.message, "good" if status.state == "ready" else "error")
+
+
+def preset_note(preset: Preset) -> Note:
+    return Note(f"{preset.description}\nWatch: {preset.look_for}")
+
+
+def schema_note(text: str) -> Note:
+    """What stands under the schema: its size, or what is wrong with it."""
+    try:
+        schema = StructuredSchema.from_json(text)
+    except SchemaError as error:
+        return Note(str(error), "error")
+    choices = sum(len(field.choices) for field in schema)
+    return Note(f"{len(schema)} field{'s' * (len(schema) > 1)}, {choices} choices", "good")
+
+
+def schema_text(schema: StructuredSchema) -> str:
+    """The schema as a person edits it: a line for each part of a field, its choices on one line."""
+    return "{\n" + ",\n".join(f"  {_json(name)}: {_spec(spec)}" for name, spec in schema.to_json().items()) + "\n}"
+
+
+def _spec(spec: dict[str, object]) -> str:
+    return "{\n" + ",\n".join(f"    {_json(key)}: {_json(value)}" for key, value in spec.items()) + "\n  }"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

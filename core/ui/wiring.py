@@ -1,0 +1,128 @@
+"""The page's events: which input reaches which output, and when.
+
+Nothing here is shared between users but the table of runs in progress.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from core.presets import Preset
+from core.resident import Resident
+from core.schema import SchemaError, StructuredSchema
+from core.trace import Lane
+from core.ui.components import Board, Notice
+from core.ui.inputs import read_inputs
+from core.ui.log import Log
+from core.ui.note import Note
+from core.ui.runs import Runs
+from core.ui.views import model_note, preset_note, schema_note, schema_text
+
+#: How often the page looks whether the model has come further.
+LOADING_POLL_S = 0.2
+
+# No overlay on what is being watched, and no endpoint beside the two that are meant to be called.
+_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+_AT_ONCE: dict[str, Any] = {**_QUIET, "queue": False}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The components that take part in an event."""
+
+    model: Notice
+    preset: gr.Dropdown
+    about: Notice
+    run: gr.Button
+    stop: gr.Button
+    first_lane: gr.Radio
+    temperature: gr.Number
+    context: gr.Textbox
+    schema: gr.Code
+    verdict: Notice
+    board: Board
+
+
+def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Preset]) -> None:
+    runs = Runs(resident)
+    _wire_presets(parts, presets)
+    _wire_schema(parts, runs, presets[0].schema)
+    _wire_runs(parts, runs)
+    _wire_model(page, parts, resident)
+
+
+def _wire_presets(parts: Parts, presets: Sequence[Preset]) -> None:
+    by_id = {preset.id: preset for preset in presets}
+
+    def fill(chosen: str) -> tuple[Note, str, str]:
+        preset = by_id[chosen]
+        return preset_note(preset), preset.context, schema_text(preset.schema)
+
+    parts.preset.input(fill, parts.preset, [parts.about, parts.context, parts.schema], **_AT_ONCE)
+
+
+def _wire_schema(parts: Parts, runs: Runs, first: StructuredSchema) -> None:
+    """Checks the schema as it is typed, and gives the board its rows before a run needs them."""
+    drawn = gr.State(_names(first))
+
+    def check(text: str, drawn_names: list[str], request: gr.Request) -> tuple[Note, Any, Any]:
+        try:
+            schema = StructuredSchema.from_json(text)
+        except SchemaError:
+            return schema_note(text), gr.skip(), gr.skip()
+        # A result stays on the board until its rows no longer fit; a run is never disturbed.
+        if _names(schema) == drawn_names or request.session_hash in runs:
+            return schema_note(text), gr.skip(), gr.skip()
+        return schema_note(text), Log.prepared(schema), _names(schema)
+
+    outputs = [parts.verdict, parts.board, drawn]
+    parts.schema.change(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
+
+
+def _wire_runs(parts: Parts, runs: Runs) -> None:
+    async def run(
+        context: str, schema: str, temperature: float | None, first_lane: Lane, request: gr.Request
+    ) -> AsyncIterator[tuple[Any, Any, Any]]:
+        try:
+            inputs = read_inputs(context, schema, temperature, first_lane)
+        except ValueError as error:
+            yield Log.refused(str(error)), gr.skip(), gr.skip()
+            return
+        buttons = gr.Button(interactive=False), gr.Button(interactive=True)
+        async with aclosing(runs.start(request.session_hash, inputs)) as logs:
+            async for log in logs:
+                yield log, *buttons
+                buttons = gr.skip(), gr.skip()
+
+    def stop(request: gr.Request) -> None:
+        runs.stop(request.session_hash)
+
+    def ready() -> tuple[gr.Button, gr.Button]:
+        return gr.Button(interactive=True), gr.Button(interactive=False)
+
+    inputs = [parts.context, parts.schema, parts.temperature, parts.first_lane]
+    buttons = [parts.run, parts.stop]
+    # Without a limit on concurrency, so that a second user's run starts and shows that it waits for the engine.
+    ended = parts.run.click(run, inputs, [parts.board, *buttons], concurrency_limit=None, **_QUIET)
+    ended.then(ready, None, buttons, **_AT_ONCE)
+    parts.stop.click(stop, None, None, **_AT_ONCE)
+
+
+def _wire_model(page: gr.Blocks, parts: Parts, resident: Resident) -> None:
+    async def follow() -> AsyncIterator[Note]:
+        while (status := resident.status).state == "loading":
+            yield model_note(status)
+            await asyncio.sleep(LOADING_POLL_S)
+        yield model_note(status)
+
+    page.load(follow, None, parts.model, concurrency_limit=None, **_QUIET)
+
+
+def _names(schema: StructuredSchema) -> list[str]:
+    return [field.name for field in schema]
