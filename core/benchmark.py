@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--micro", action="store_true", required=True, help="the engine's parts on one preset")
     parser.add_argument("--preset", default="support_triage")
     parser.add_argument("--model", default="auto")
-    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--dtype", default="auto", choices=["auto", "bfloat16", "float16", "float32"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--offline", action="store_true")
     given = parser.parse_args(arguments)

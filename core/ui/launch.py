@@ -29,7 +29,8 @@ def launch(page: gr.Blocks, host: str, port: int) -> str:
             footer_links=["api"],
         )
     except OSError:
-        sys.exit(f"cannot listen on {host}:{port}: the port is in use; choose another with --port")
+        reason = "the port is in use, or the host is not of this machine"
+        sys.exit(f"error: cannot listen on {host}:{port}: {reason}; choose with --port or --host")
     return url
 
 

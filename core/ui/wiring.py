@@ -51,9 +51,10 @@ class Parts:
 
 def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Preset]) -> None:
     runs = Runs(resident)
+    drawn = gr.State(_names(presets[0].schema))  # the fields that the board has rows for
     _wire_presets(parts, presets)
-    _wire_schema(parts, runs, presets[0].schema)
-    _wire_runs(parts, runs)
+    _wire_schema(parts, runs, drawn)
+    _wire_runs(parts, runs, drawn)
     _wire_model(page, parts, resident)
 
 
@@ -67,9 +68,8 @@ def _wire_presets(parts: Parts, presets: Sequence[Preset]) -> None:
     parts.preset.input(fill, parts.preset, [parts.about, parts.context, parts.schema], **_AT_ONCE)
 
 
-def _wire_schema(parts: Parts, runs: Runs, first: StructuredSchema) -> None:
+def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     """Checks the schema as it is typed, and gives the board its rows before a run needs them."""
-    drawn = gr.State(_names(first))
 
     def check(text: str, drawn_names: list[str], request: gr.Request) -> tuple[Note, Any, Any]:
         try:
@@ -85,20 +85,20 @@ def _wire_schema(parts: Parts, runs: Runs, first: StructuredSchema) -> None:
     parts.schema.change(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
 
 
-def _wire_runs(parts: Parts, runs: Runs) -> None:
+def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     async def run(
         context: str, schema: str, temperature: float | None, first_lane: Lane, request: gr.Request
-    ) -> AsyncIterator[tuple[Any, Any, Any]]:
+    ) -> AsyncIterator[tuple[Any, ...]]:
         try:
             inputs = read_inputs(context, schema, temperature, first_lane)
         except ValueError as error:
-            yield Log.refused(str(error)), gr.skip(), gr.skip()
+            yield Log.refused(str(error)), gr.skip(), gr.skip(), []
             return
-        buttons = gr.Button(interactive=False), gr.Button(interactive=True)
+        others = gr.Button(interactive=False), gr.Button(interactive=True), _names(inputs.schema)
         async with aclosing(runs.start(request.session_hash, inputs)) as logs:
             async for log in logs:
-                yield log, *buttons
-                buttons = gr.skip(), gr.skip()
+                yield log, *others
+                others = gr.skip(), gr.skip(), gr.skip()
 
     def stop(request: gr.Request) -> None:
         runs.stop(request.session_hash)
@@ -109,7 +109,7 @@ def _wire_runs(parts: Parts, runs: Runs) -> None:
     inputs = [parts.context, parts.schema, parts.temperature, parts.first_lane]
     buttons = [parts.run, parts.stop]
     # Without a limit on concurrency, so that a second user's run starts and shows that it waits for the engine.
-    ended = parts.run.click(run, inputs, [parts.board, *buttons], concurrency_limit=None, **_QUIET)
+    ended = parts.run.click(run, inputs, [parts.board, *buttons, drawn], concurrency_limit=None, **_QUIET)
     ended.then(ready, None, buttons, **_AT_ONCE)
     parts.stop.click(stop, None, None, **_AT_ONCE)
 

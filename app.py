@@ -1,0 +1,50 @@
+"""The app: flags, the page, and the resident model that loads behind it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from core.models import ModelNotFound, require_known
+from core.presets import load_presets
+from core.resident import Resident
+from core.ui.launch import launch
+from core.ui.page import build
+
+
+def main() -> None:
+    given = flags().parse_args()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("core").setLevel(logging.INFO)
+    if given.model != "none":
+        require_known(given.model)
+    resident = Resident()
+    page = build(resident, load_presets())
+    launch(page, given.host, given.port)
+    resident.start(given.model, backend=given.backend, dtype=given.dtype, offline=given.offline)
+    page.block_thread()
+
+
+def flags() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Parallel constrained decoding beside streamed JSON, in a browser.")
+    parser.add_argument("--model", default="auto", help="a name of python -m core.models, a hub id, a path, or none")
+    parser.add_argument("--backend", default="auto", choices=["auto", "torch"])
+    parser.add_argument("--dtype", default="auto", choices=["auto", "bfloat16", "float16", "float32"])
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=_port, default=7860)
+    parser.add_argument("--offline", action="store_true", help="ask no network at all")
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65_536:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; use 1 to 65535")
+    return int(text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ModelNotFound as error:
+        sys.exit(f"error: {error}")

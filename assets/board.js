@@ -1,0 +1,102 @@
+// The board: reads the log's new lines, folds them, and draws the state.
+// Text from outside reaches the page through textContent, title and dataset only.
+
+function createBoard(element) {
+  const board = element.querySelector('.board');
+  const parts = Object.fromEntries([...board.querySelectorAll('[data-part]')].map((node) => [node.dataset.part, node]));
+  const panes = { pcd: parts['pcd.raw'], ar: parts['ar.raw'] };
+  const showClocks = createClocks({ pcd: face(parts, 'pcd'), ar: face(parts, 'ar') });
+  const showRows = createRows(parts.row, parts.rows, parts.invented);
+  const showRaw = { pcd: createRaw(panes.pcd, false), ar: createRaw(panes.ar, true) };
+  const highlight = createHighlight(board, [parts.rows, parts.invented, panes.pcd, panes.ar]);
+  let state = blankState();
+  let run;
+  let read = 0; // of the log, up to the last whole line
+
+  function draw() {
+    board.dataset.phase = state.phase;
+    showClocks(state.lanes);
+    for (const name of ['pcd', 'ar']) drawLane(parts, name, state.lanes[name], showRaw[name]);
+    drawSummary(parts, state);
+    showRows(state);
+    highlight.paint();
+  }
+
+  return {
+    show({ run: id, log }) {
+      if (id !== run || log.length < read) {
+        [run, read, state] = [id, 0, blankState()];
+        highlight.clear();
+      }
+      const end = log.lastIndexOf('\n') + 1;
+      for (const line of log.slice(read, end).split('\n')) if (line) fold(state, JSON.parse(line, exactIntegers));
+      read = end;
+      draw();
+    },
+  };
+}
+
+function face(parts, lane) {
+  const [number, unit] = parts[`${lane}.clock`].children;
+  return { number, unit, span: parts[`${lane}.span`] };
+}
+
+function drawLane(parts, name, lane, showRaw) {
+  const part = (key) => parts[`${name}.${key}`];
+  setText(part('how'), lane.running ? 'running' : ENDINGS.get(lane.how) ?? lane.how);
+  part('how').dataset.how = lane.running ? 'running' : lane.how;
+  setText(part('passes'), String(lane.passes ?? MISSING));
+  setText(part('tokens'), String(lane.tokens ?? MISSING));
+  setText(part('cache'), lane.cache ?? MISSING);
+  if (part('rate')) setText(part('rate'), lane.rate?.toFixed(1) ?? MISSING);
+  showRaw(lane);
+}
+
+function drawSummary(parts, state) {
+  setCut(parts['run-line'], runLine(state));
+  setCut(parts.status, state.message);
+  setCut(parts.untimed, untimed(state));
+  setCut(parts.verdict, state.judged ? verdict(state.judged) : '');
+  setText(parts['invented-count'], String(state.invented.size || 'none'));
+  setText(parts.live, state.milestone);
+  parts.progress.hidden = state.phase !== 'loading';
+  if (state.fraction === null) parts.progress.removeAttribute('value');
+  else parts.progress.value = state.fraction;
+  drawSpeedUp(parts, state);
+}
+
+function drawSpeedUp(parts, { end, run }) {
+  const speedUp = end?.speed_up ?? null;
+  setText(parts.factor, speedUp === null ? MISSING : factor(speedUp));
+  setCut(parts.conditions, speedUp === null ? 'baseline ÷ PCD, engine time' : conditions(run));
+  setCut(parts.marks, (end?.marks ?? []).map((mark) => MARKS.get(mark) ?? `⚠ ${mark}`).join(' · '));
+}
+
+function conditions({ model, device, dtype, mode }) {
+  return `baseline ÷ PCD, engine time, n = 1: ${model}, ${device}, ${dtype}, baseline mode ${mode}`;
+}
+
+function runLine({ run }) {
+  if (!run) return 'Both lanes: same weights, same prompt, one after the other, alone on the device.';
+  const order = run.order.map((lane) => LANE_NAMES[lane]).join(' then ');
+  return [
+    `${run.model} (${run.why})`,
+    `${run.backend} on ${run.device}`,
+    run.dtype,
+    `baseline mode ${run.mode}`,
+    `order ${order}`,
+    `T = ${run.temperature}`,
+  ].join(' · ');
+}
+
+function untimed({ run, warmUp }) {
+  if (!run) return '';
+  const times = [`${duration(run.ms).join(' ')} waiting`];
+  if (warmUp) times.push(`${duration(warmUp.took_ms).join(' ')} warm-up${warmUp.when === 'load' ? ' at load' : ''}`);
+  return `Not in the clocks: ${times.join(', ')}`;
+}
+
+function verdict({ outcome, counts }) {
+  const words = [...FLAGS].filter(([flag]) => counts[flag]).map(([flag, [, word]]) => `${counts[flag]} ${word}`);
+  return [OUTCOMES.get(outcome) ?? outcome, ...words].join(' · ');
+}

@@ -1,0 +1,166 @@
+// The fold: event -> state. Depends on nothing but the events, so that a saved trace
+// ends on the screen that the live run ended on.
+
+function blankState() {
+  return {
+    phase: 'idle', // idle, loading, waiting, running, then the run's own end: done, stopped, failed
+    message: 'Ready: choose a scenario and press Run.',
+    fraction: null, // of loading the model
+    milestone: '', // for screen readers
+    run: null, // the `run` event
+    warmUp: null, // the `warmup` event
+    lanes: { pcd: blankLane(), ar: blankLane() },
+    rows: new Map(), // by field name, in schema order
+    invented: new Map(), // by key, in order of appearance
+    judged: null, // the `judged` event
+    end: null, // the `end` event
+    changed: new Set(), // rows to draw again
+  };
+}
+
+function blankLane() {
+  return {
+    running: false,
+    ended: false,
+    ms: null, // the last engine time received
+    passes: null,
+    tokens: null,
+    firstToken: null, // the first `token` event
+    rate: null, // tokens a second
+    cache: null,
+    how: '', // how it ended
+    characters: [], // of its JSON
+    members: new Map(), // by their start in the JSON: { name, start, end }
+  };
+}
+
+function blankRow(name, description) {
+  return { name, description, decided: null, text: '', flags: [], partial: false };
+}
+
+function fold(state, event) {
+  const lane = state.lanes[event.lane];
+  if (lane && !lane.ended) lane.ms = Math.max(lane.ms ?? 0, event.ms);
+  FOLD[event.kind]?.(state, event, lane); // kinds of a newer trace are passed over
+}
+
+const FOLD = {
+  // Of the page only: the rows, before there is a run.
+  prepared(state, event) {
+    setRows(state, event.names, event.schema);
+  },
+
+  loading(state, event) {
+    setPhase(state, 'loading', `Waiting for the model: ${event.stage}`);
+    state.fraction = event.fraction;
+  },
+
+  waiting(state, event) {
+    const runs = event.ahead === 1 ? '1 run is' : `${event.ahead} runs are`;
+    setPhase(state, 'waiting', `Waiting: ${runs} ahead of yours. The clocks do not count this.`);
+  },
+
+  run(state, event) {
+    setPhase(state, 'running', 'Started.');
+    state.run = event;
+    state.milestone = 'Run started.';
+    const names = Object.keys(event.schema);
+    const isDrawn = names.length === state.rows.size && names.every((name) => state.rows.has(name));
+    if (!isDrawn) setRows(state, names, event.schema);
+    addText(state.lanes.ar, event.opening);
+    for (const lane of Object.values(state.lanes)) lane.cache = event.cache;
+  },
+
+  warmup(state, event) {
+    state.warmUp = event;
+  },
+
+  lane(state, event, lane) {
+    lane.running = true;
+    state.message = event.lane === 'pcd' ? 'PCD scores all fields.' : 'The baseline writes token by token.';
+  },
+
+  pass(state, event, lane) {
+    lane.passes = event.passes;
+  },
+
+  field(state, event) {
+    const row = state.rows.get(event.name);
+    if (row) change(state, row, { decided: event });
+  },
+
+  token(state, event, lane) {
+    addText(lane, event.text);
+    lane.tokens = event.tokens;
+    lane.firstToken ??= event;
+    const seconds = (event.ms - lane.firstToken.ms) / 1000;
+    if (seconds > 0) lane.rate = (event.tokens - lane.firstToken.tokens) / seconds;
+  },
+
+  row(state, event, lane) {
+    const { name, text, flags, partial, start, end } = event;
+    const rows = event.invented ? state.invented : state.rows;
+    if (!rows.has(name)) rows.set(name, blankRow(name, 'not in the schema'));
+    change(state, rows.get(name), { text, flags, partial });
+    if (start >= 0) lane.members.set(start, { name, start, end });
+  },
+
+  judged(state, event) {
+    state.judged = event;
+  },
+
+  lane_end(state, event, lane) {
+    const { ms, how, passes, tokens, cache } = event;
+    Object.assign(lane, { running: false, ended: true, ms, how, passes, tokens, cache });
+    if (event.lane === 'pcd') setAssembled(state, lane, event.text);
+    changeAll(state);
+    state.milestone = `${LANE_NAMES[event.lane]} finished: ${duration(ms).join(' ')}.`;
+  },
+
+  end(state, event) {
+    const words = { done: 'Done.', stopped: 'Stopped.', failed: event.message };
+    setPhase(state, event.state, words[event.state]);
+    state.end = event;
+    state.milestone = state.message;
+    for (const lane of Object.values(state.lanes)) {
+      if (lane.running) Object.assign(lane, { running: false, how: 'stopped' });
+    }
+    changeAll(state);
+  },
+};
+
+function setPhase(state, phase, message) {
+  Object.assign(state, { phase, message, fraction: null });
+}
+
+function setRows(state, names, schema) {
+  state.rows = new Map(names.map((name) => [name, blankRow(name, schema[name].description ?? '')]));
+}
+
+function change(state, row, values) {
+  Object.assign(row, values);
+  state.changed.add(row);
+}
+
+// What was being written is final now.
+function changeAll(state) {
+  for (const row of [...state.rows.values(), ...state.invented.values()]) state.changed.add(row);
+}
+
+// Offsets in events count characters, JavaScript's strings count UTF-16 units.
+function addText(lane, text) {
+  for (const character of text) lane.characters.push(character);
+}
+
+// One member a line after the opening brace, in the order of the fields.
+function setAssembled(state, lane, text) {
+  const names = [undefined, ...state.rows.keys()];
+  lane.characters = [];
+  text.split('\n').forEach((line, i) => {
+    if (i > 0) addText(lane, '\n');
+    const start = lane.characters.length + line.search(/\S|$/);
+    addText(lane, line);
+    const name = names[i];
+    if (name !== undefined) lane.members.set(start, { name, start, end: lane.characters.length });
+  });
+}

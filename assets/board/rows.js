@@ -1,0 +1,76 @@
+// The rows: one per field, and below them one per invented key. A row is made once
+// and filled in place.
+
+function createRows(template, fields, invented) {
+  const nodes = new Map(); // row of the state -> its element
+
+  function made(row, group) {
+    const node = template.content.firstElementChild.cloneNode(true);
+    node.dataset.field = row.name;
+    setCut(node.querySelector('.name'), row.name, [row.name, row.description].filter(Boolean).join('\n'));
+    group.append(node);
+    nodes.set(row, node);
+    return node;
+  }
+
+  // Rows of another schema than the one drawn: all of them anew.
+  function reset() {
+    for (const node of nodes.values()) node.remove();
+    nodes.clear();
+    fields.scrollTop = invented.scrollTop = 0;
+  }
+
+  return function show(state) {
+    const drawn = [...nodes.keys()];
+    if (drawn.some((row) => state.rows.get(row.name) !== row && state.invented.get(row.name) !== row)) reset();
+    for (const row of state.rows.values()) if (!nodes.has(row)) fill(made(row, fields), row, state);
+    for (const row of state.invented.values()) if (!nodes.has(row)) fill(made(row, invented), row, state);
+    for (const row of state.changed) fill(nodes.get(row), row, state);
+    state.changed.clear();
+  };
+}
+
+function fill(node, row, state) {
+  const { decided } = row;
+  setCut(node.querySelector('.pcd'), decided ? valueText(decided.value) : '');
+  node.querySelector('.bar i').style.transform = `scaleX(${decided?.probability ?? 0})`;
+  setText(node.querySelector('.percent'), decided ? percent(decided.probability) : '');
+  node.querySelector('.share').title = decided ? shares(decided) : '';
+  setCut(node.querySelector('.ar'), row.text);
+  fillFlags(node.querySelector('.flags'), flagsOf(row, state));
+  node.dataset.verdict = row.flags.at(-1) ?? '';
+  node.classList.toggle('decided', Boolean(decided));
+}
+
+// What the bar's tooltip says: the likeliest choices, and how much the model wanted any of them.
+function shares({ top, cardinality, candidate_mass: mass }) {
+  const lines = top.map(([choice, share]) => `${percent(share)}  ${valueText(choice)}`);
+  const others = cardinality - top.length;
+  if (others > 0) lines.push(`and ${others} more`);
+  lines.push(`Probability of any allowed choice: ${percent(mass)}`);
+  return ['Share among the allowed choices', ...lines].join('\n');
+}
+
+function flagsOf(row, state) {
+  const flags = [...row.flags];
+  if (row.partial) flags.push(state.end || state.lanes.ar.ended ? 'partial' : 'writing');
+  if (!flags.length && row.text) flags.push('open');
+  return flags;
+}
+
+function fillFlags(cell, flags) {
+  const key = flags.join(' ');
+  if (cell.dataset.flags === key) return;
+  cell.dataset.flags = key;
+  const words = flags.map((flag) => FLAGS.get(flag) ?? ['•', flag]);
+  cell.title = words.map(([, word]) => word).join(', ');
+  cell.replaceChildren(...words.map(([icon, word], i) => {
+    const node = document.createElement('span');
+    node.dataset.flag = flags[i];
+    const mark = document.createElement('i');
+    mark.textContent = icon;
+    mark.ariaHidden = 'true';
+    node.append(mark, ` ${word}`);
+    return node;
+  }));
+}

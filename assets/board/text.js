@@ -1,0 +1,74 @@
+// Words and numbers as the board prints them.
+
+const MISSING = '–';
+const FIGURE_SPACE = '\u2007'; // as wide as a digit, so that a growing number starts where it stood
+const LANE_NAMES = { pcd: 'PCD', ar: 'Baseline' };
+
+const FLAGS = new Map(Object.entries({
+  same: ['=', 'same'],
+  differs: ['≠', 'differs'],
+  omitted: ['∅', 'omitted'],
+  invented: ['+', 'invented'],
+  not_allowed: ['✕', 'not allowed'],
+  duplicate: ['×2', 'duplicate'],
+  writing: ['…', 'writing'],
+  partial: ['…', 'partial'],
+  open: ['?', 'no verdict yet'],
+}));
+
+const ENDINGS = new Map(Object.entries({
+  assembled: 'done',
+  closed: 'done',
+  end_of_turn: 'ended its turn',
+  limit: '⚠ token limit',
+  stopped: 'stopped',
+}));
+
+const OUTCOMES = new Map(Object.entries({
+  parsed: 'JSON parses',
+  truncated: '⚠ JSON is cut off',
+  not_parsable: '⚠ JSON does not parse',
+}));
+
+const MARKS = new Map(Object.entries({
+  limit: '⚠ baseline hit its token limit',
+  truncated: '⚠ its JSON is cut off',
+  not_parsable: '⚠ its JSON does not parse',
+}));
+
+// Milliseconds under 10 s, seconds from there on; [number, unit].
+function duration(ms) {
+  return ms < 9999.95 ? [ms.toFixed(1), 'ms'] : [(ms / 1000).toFixed(2), 's'];
+}
+
+function percent(share) {
+  if (share < 1 && share >= 0.9995) return '> 99.9 %';
+  if (share > 0 && share < 0.0005) return '< 0.1 %';
+  return `${(100 * share).toFixed(1)} %`;
+}
+
+function factor(speedUp) {
+  return `${speedUp.toFixed(speedUp < 10 ? 2 : 1)}×`;
+}
+
+// A value as JSON; integers past 2^53 arrive as BigInt.
+function valueText(value) {
+  return typeof value === 'bigint' ? String(value) : JSON.stringify(value);
+}
+
+// Reviver of JSON.parse that keeps every digit of an integer.
+function exactIntegers(key, value, context) {
+  const lossy = typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source);
+  return lossy ? BigInt(context.source) : value;
+}
+
+// Text of a node, written only where it differs.
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// Text that may be cut by an ellipsis: whole in the tooltip.
+function setCut(node, text, title = text) {
+  setText(node, text);
+  if (node.title !== title) node.title = title;
+}

@@ -1,0 +1,32 @@
+"""Fixtures that several test files share."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from core.engine_torch import TorchBackend
+from tests import fakes
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """The folder of a tiny random model: `checkpoint("llama", "qwen")` is a Llama with Qwen's kind of tokenizer."""
+
+    @cache
+    def made(architecture: str, lexicon: str) -> Path:
+        return fakes.checkpoint(tmp_path_factory.mktemp("checkpoint"), architecture, fakes.lexicon(lexicon))
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def tiny(checkpoint: Callable[[str, str], Path]) -> Callable[..., TorchBackend]:
+    """The backend of a tiny random model, shared: `tiny("llama", "qwen")`."""
+
+    @cache
+    def loaded(architecture: str, lexicon: str = "qwen", dtype: str = "float32") -> TorchBackend:
+        return TorchBackend.load(checkpoint(architecture, lexicon), dtype=dtype, device="cpu")
+
+    return loaded

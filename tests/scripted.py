@@ -1,0 +1,347 @@
+"""A scripted engine: the events of a race with real sleeps, and no model.
+
+Speaks the protocol of `core.engine`, `core.race` and `core.resident` that the page relies on.
+By hand: `python -m tests.scripted` opens the page on it.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import gradio as gr
+
+from core.compare import compare
+from core.engine import Request
+from core.presets import Preset
+from core.resident import Status
+from core.result import Decision, Result
+from core.schema import Choice, FieldDefinition, StructuredSchema
+from core.trace import (
+    Event, FieldDecided, Judged, Lane, LaneEnded, LaneStarted, PassEnded, PhaseEnded, RowCompared, RunEnded, RunStarted,
+    Tick, TokenWritten, Waiting, WarmedUp,
+)  # fmt: skip
+from core.ui.launch import launch
+from core.ui.page import build
+
+HOSTILE = "<img src=x onerror=window.__pwned=1> ${window.__pwned=2} {{x}} \\u0041 C:\\new 👩‍🚀 שלום"
+INVENTED = ("__proto__", HOSTILE)
+MODEL, WHY = "scripted-1b", "no model: a script"
+READY = Status("ready", message=f"{MODEL} ({WHY})")
+
+
+@dataclass
+class ScriptedResident:
+    engine: ScriptedEngine | None
+    status: Status = READY
+
+
+@dataclass
+class ScriptedEngine:
+    token_ms: float = 10.0
+    pass_ms: float = 350.0
+    limit: int = 1000  # tokens after which the baseline is cut off
+    races: list[ScriptedRace] = field(default_factory=list)
+    device: threading.Lock = field(default_factory=threading.Lock)
+
+    def race(
+        self,
+        context: str,
+        schema: StructuredSchema,
+        *,
+        temperature: float = 1.0,
+        order: tuple[Lane, ...] = ("pcd", "ar"),
+        mode: str = "json",
+    ) -> ScriptedRace:
+        self.races.append(ScriptedRace(self, Request(context, schema, temperature), order, mode))
+        return self.races[-1]
+
+    def run_parallel(self, context: str, schema: StructuredSchema, temperature: float = 1.0) -> Result:
+        request = Request(context, schema, temperature)
+        return Result(
+            decisions=tuple(map(decide, request.schema)),
+            text=canonical(schema),
+            phases={"context + tree": self.pass_ms},
+            passes=1,
+            prompt_tokens=len(context),
+            tree_tokens=3 * len(schema),
+            cache="hit",
+            strategy="tree",
+            model=MODEL,
+            backend="script",
+            device="cpu",
+            dtype="float32",
+        )
+
+    def stream_baseline(self, context: str, schema: StructuredSchema, mode: str = "json") -> Iterator[dict]:
+        return self.race(context, schema, order=("ar",), mode=mode).dicts()
+
+
+class Stopped(Exception):
+    """The race was cancelled."""
+
+
+class ScriptedRace:
+    """Emits its events from a thread of its own, alone on the engine's device."""
+
+    def __init__(self, engine: ScriptedEngine, request: Request, order: tuple[Lane, ...], mode: str) -> None:
+        self.engine, self.request, self.order, self.mode = engine, request, order, mode
+        self.schema = request.schema
+        self.finished = False
+        self.cancelled = threading.Event()
+        self.events: list[Event] = []  # all of them, as a saved trace would hold them
+        self._new: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._asked = self._lane_started = time.perf_counter()
+        self._values: dict[str, Choice] = {}
+        self._rows: dict[str, RowCompared] = {}
+        self._engine_ms: dict[str, float] = {}
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def drain(self) -> list[Event]:
+        drained = [self._new.get() for _ in range(self._new.qsize())]
+        self.finished = self.finished or any(event.kind == "end" for event in drained)
+        return drained
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def dicts(self) -> Iterator[dict]:
+        while not self.finished:
+            yield from (event.to_json() for event in self.drain())
+            time.sleep(0.01)
+
+    def trace(self, kind: str, lane: Lane | None = None) -> list[Event]:
+        return [e for e in self.events if e.kind == kind and (lane is None or e.lane == lane)]
+
+    def _run(self) -> None:
+        try:
+            self._wait()
+            try:
+                self._race()
+            finally:
+                self.engine.device.release()
+        except Stopped:
+            self._emit(RunEnded(self._since_asked(), "stopped", "stopped", None, ()))
+
+    def _wait(self) -> None:
+        while not self.engine.device.acquire(timeout=0.05):
+            if not self.trace("waiting"):
+                self._emit(Waiting(self._since_asked(), ahead=1))
+            if self.cancelled.is_set():
+                raise Stopped
+
+    def _race(self) -> None:
+        self._emit(self._started())
+        self._emit(WarmedUp(self._since_asked(), took_ms=12.5, when="run"))
+        lanes: Mapping[Lane, Callable[[], None]] = {"pcd": self._parallel, "ar": self._baseline}
+        for lane in self.order:
+            self._lane_started = time.perf_counter()
+            self._emit(LaneStarted(0.0, lane))
+            lanes[lane]()
+        if self.order[0] == "ar":
+            self._compare(self.trace("lane_end", "ar")[0].text, finished=True)
+        speed_up = self._engine_ms["ar"] / self._engine_ms["pcd"] if len(self.order) == 2 else None
+        marks = ("limit", "truncated") if self.trace("lane_end", "ar")[0].how == "limit" else ()
+        self._emit(RunEnded(self._since_asked(), "done", "", speed_up, marks))
+
+    def _started(self) -> RunStarted:
+        return RunStarted(
+            ms=self._since_asked(),
+            date="2026-01-02T03:04:05Z",
+            model=MODEL,
+            why=WHY,
+            backend="script",
+            device="cpu",
+            dtype="float32",
+            mode=self.mode,
+            order=self.order,
+            cache="hit",
+            temperature=self.request.temperature,
+            versions={},
+            context=self.request.context,
+            schema=self.schema.to_json(),
+            opening="{",
+        )
+
+    def _parallel(self) -> None:
+        self._work("pcd", self.engine.pass_ms)
+        self._emit(PassEnded(self._lane_ms(), "pcd", passes=1, tokens=3 * len(self.schema)))
+        self._emit(PhaseEnded(self._lane_ms(), "pcd", "context + tree", took_ms=self._lane_ms()))
+        for decision in map(decide, self.schema):
+            self._values[decision.name] = decision.value
+            self._emit(decided(self._lane_ms(), decision))
+        self._end_lane("pcd", "assembled", passes=1, tokens=3 * len(self.schema), text=canonical(self.schema))
+
+    def _baseline(self) -> None:
+        self._work("ar", self.engine.pass_ms / 2)
+        written, tokens, how = "{", 0, "closed"
+        for tokens, text in enumerate(pieces(baseline(self.schema)[1:]), start=1):
+            self._work("ar", self.engine.token_ms)
+            written += text
+            self._emit(TokenWritten(self._lane_ms(), "ar", token=tokens, text=text, tokens=tokens))
+            self._compare(written, finished=False)
+            if tokens == self.engine.limit:
+                how = "limit"
+                break
+        self._end_lane("ar", how, passes=tokens, tokens=tokens, text=written)
+        self._compare(written, finished=True)
+
+    def _compare(self, text: str, *, finished: bool) -> None:
+        cut = finished and self.trace("lane_end", "ar")[0].how == "limit"
+        comparison = compare(self.schema, text, finished=finished, truncated=cut, values=self._values)
+        spans = {member.name: (member.start, member.end) for member in comparison.members}
+        for row in (*comparison.rows, *comparison.invented):
+            start, end = spans.get(row.name, (-1, -1))
+            flags, invented = tuple(map(str, row.flags)), row in comparison.invented
+            event = RowCompared(0.0, "ar", row.name, row.text, flags, row.partial, invented, start, end)
+            if (row.text or row.flags) and self._rows.get(row.name) != event:
+                self._rows[row.name] = event
+                self._emit(event)
+        if finished:
+            counts = {str(flag): n for flag, n in comparison.counts.items()}
+            self._emit(Judged(self._lane_ms(), "ar", comparison.outcome, counts))
+
+    def _work(self, lane: Lane, ms: float) -> None:
+        until = time.perf_counter() + ms / 1000
+        while (left := until - time.perf_counter()) > 0:
+            if self.cancelled.is_set():
+                raise Stopped
+            time.sleep(min(left, 0.05))
+            self._emit(Tick(self._lane_ms(), lane))
+
+    def _end_lane(self, lane: Lane, how: str, *, passes: int, tokens: int, text: str) -> None:
+        self._engine_ms[lane] = self._lane_ms()
+        self._emit(LaneEnded(self._engine_ms[lane], lane, how, passes, tokens, text, cache="hit"))
+
+    def _emit(self, event: Event) -> None:
+        self.events.append(event)
+        self._new.put(event)
+
+    def _lane_ms(self) -> float:
+        return (time.perf_counter() - self._lane_started) * 1000
+
+    def _since_asked(self) -> float:
+        return (time.perf_counter() - self._asked) * 1000
+
+
+# --- what the two lanes say ---
+
+
+def decide(definition: FieldDefinition) -> Decision:
+    n = len(definition.choices)
+    winner = zlib.crc32(definition.name.encode()) % n
+    share = 0.5 + (zlib.crc32(definition.name.encode()) >> 8) % 500 / 1001
+    probabilities = tuple(share if i == winner else (1 - share) / (n - 1) for i in range(n))
+    scores = tuple(-0.1 if i == winner else -9.0 for i in range(n))
+    return Decision(definition.name, definition.choices, scores, probabilities, levels=(1,) * n, winner=winner)
+
+
+def decided(ms: float, decision: Decision) -> FieldDecided:
+    return FieldDecided(
+        ms=ms,
+        lane="pcd",
+        name=decision.name,
+        value=decision.value,
+        probability=decision.probability,
+        candidate_mass=decision.candidate_mass,
+        levels=1,
+        top=decision.top(),
+        cardinality=len(decision.choices),
+    )
+
+
+def member(name: str, value: object) -> str:
+    return f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
+
+
+def canonical(schema: StructuredSchema) -> str:
+    return "{\n" + ",\n".join(member(d.name, d.value) for d in map(decide, schema)) + "\n}"
+
+
+def baseline(schema: StructuredSchema) -> str:
+    """The parallel lane's answer with one fault of each kind, as far as there are fields for them."""
+    members: list[tuple[str, object]] = []
+    for i, decision in enumerate(map(decide, schema)):
+        other = decision.choices[decision.winner - 1]
+        written = {1: [other], 2: ["MAYBE"], 3: [], 5: [decision.value, other]}.get(i, [decision.value])
+        members += [(decision.name, value) for value in written]
+        if i < len(INVENTED):
+            members.append((INVENTED[i], HOSTILE))
+    return "{\n" + ",\n".join(member(*pair) for pair in members) + "\n}"
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Token-sized pieces: three to six characters."""
+    start = 0
+    while start < len(text):
+        size = 3 + start % 4
+        yield text[start : start + size]
+        start += size
+
+
+# --- scenarios ---
+
+
+def scenario(title: str, schema: Mapping[str, Mapping[str, object]], context: str) -> Preset:
+    return Preset(
+        id=title.lower().replace(" ", "_"),
+        title=title,
+        description=f"{title}: a scripted scenario.",
+        context=context,
+        schema=StructuredSchema(schema),
+        expected={},
+        look_for="Watch the status column.",
+    )
+
+
+FOUR = scenario(
+    "Four fields",
+    {
+        "risk_level": {"type": "enum", "choices": ["LOW", "MEDIUM", "HIGH"], "description": "How bad it is."},
+        "is_fraud": {"type": "boolean"},
+        "channel": {"type": "enum", "choices": ["wire", "card", "cash"]},
+        "routing": {"type": "enum", "choices": ["HOLD_FOR_REVIEW", "HOLD_FOR_CALL", "RELEASE"]},
+    },
+    "A transfer of EUR 24,600 to a payee that was added two minutes ago.",
+)
+MANY = scenario(
+    "Many fields",
+    {f"field_{i:02}": {"type": "enum", "choices": ["YES", "NO", "UNKNOWN_" + "X" * i]} for i in range(28)},
+    "A long mail about an outage.",
+)
+NASTY = scenario(
+    "Hostile text",
+    {
+        "__proto__": {"type": "boolean", "description": HOSTILE},
+        "constructor": {"type": "enum", "choices": [HOSTILE, "${7*7}", "{{x}}"]},
+        HOSTILE: {"type": "boolean"},
+        "n" * 128: {"type": "enum", "choices": ["v" * 256, "w" * 256]},
+        "10": {"type": "enum", "choices": [12345678901234567890123, 1]},
+        "2": {"type": "enum", "choices": [None, 0]},
+    },
+    HOSTILE + " " + "x" * 10_000,
+)
+PRESETS = (FOUR, MANY, NASTY)
+
+
+@contextmanager
+def served(page: gr.Blocks) -> Iterator[str]:
+    """The address of a page, served while the block lasts."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    yield launch(page, "127.0.0.1", port)
+    page.close()
+
+
+if __name__ == "__main__":
+    by_hand = build(ScriptedResident(ScriptedEngine(token_ms=25, pass_ms=900)), PRESETS)
+    launch(by_hand, "127.0.0.1", 7860)
+    by_hand.block_thread()

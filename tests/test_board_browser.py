@@ -1,0 +1,362 @@
+"""The page in Chromium, driven by the scripted engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from core.resident import Status
+from core.ui.components import Board
+from core.ui.log import Log
+from core.ui.page import build
+from core.ui.views import schema_text
+from tests.chromium import (
+    CHROMIUM, FLAGS, PATIENCE_MS, choose, expect_phase, hot, part, run_to_the_end, spy_on, type_schema,
+)  # fmt: skip
+from tests.scripted import FOUR, HOSTILE, MANY, NASTY, PRESETS, READY, ScriptedEngine, ScriptedResident, served
+
+OpenPage = Callable[..., Page]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def engine() -> ScriptedEngine:
+    return ScriptedEngine(token_ms=5, pass_ms=300)
+
+
+@pytest.fixture(scope="module")
+def resident(engine: ScriptedEngine) -> ScriptedResident:
+    return ScriptedResident(engine)
+
+
+@pytest.fixture(scope="module")
+def url(resident: ScriptedResident) -> Iterator[str]:
+    with served(build(resident, PRESETS)) as address:
+        yield address
+
+
+@pytest.fixture
+def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
+    """Opens the page; at the end nothing may be on the console, and no request may have left for another host."""
+    complaints: list[str] = []
+    contexts: list[BrowserContext] = []
+
+    def open_one(query: str = "", address: str = url, **options: Any) -> Page:
+        contexts.append(browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options}))
+        page = contexts[-1].new_page()
+        spy_on(page, address, complaints)
+        page.goto(address + query)
+        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+# --- a run ---
+
+
+def test_final_numbers_are_those_of_the_trace(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    page = open_page()
+    run_to_the_end(page)
+    race = engine.races[-1]
+    for lane in ("pcd", "ar"):
+        [end] = race.trace("lane_end", lane)
+        assert part(page, f"{lane}.clock").inner_text().replace("\n", "").strip() == f"{end.ms:.1f}ms"
+        assert part(page, f"{lane}.passes").inner_text() == str(end.passes)
+        assert part(page, f"{lane}.tokens").inner_text() == str(end.tokens)
+        assert part(page, f"{lane}.raw").text_content() == end.text
+    [end] = race.trace("end")
+    assert part(page, "factor").inner_text() == f"{end.speed_up:.2f}×"
+    [last] = [row for row in race.trace("row") if row.name == "is_fraud"][-1:]
+    row = page.locator('.row[data-field="is_fraud"]')
+    assert row.locator(".ar").inner_text() == last.text
+    assert row.locator(".flags").inner_text().split() == ["≠", "differs"]
+    [field] = [field for field in race.trace("field") if field.name == "is_fraud"]
+    assert row.locator(".percent").inner_text() == f"{100 * field.probability:.1f} %"
+
+
+def test_a_saved_trace_draws_the_last_screen_of_its_run(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    live = open_page()
+    run_to_the_end(live)
+    saved = [event for event in engine.races[-1].events if not event.live]
+    with gr.Blocks() as replay:
+        Board(Log().extended(saved))
+    with served(replay) as address:
+        shown = open_page(address=address)
+        expect_phase(shown, "done")
+        assert shown.locator(".board").text_content() == live.locator(".board").text_content()
+
+
+def test_the_clock_never_runs_backwards_nor_past_the_last_event(open_page: OpenPage) -> None:
+    page = open_page()
+    page.evaluate("shown.length = 0")
+    run_to_the_end(page)
+    for lane in ("pcd", "ar"):
+        shown = [s for s in page.evaluate("shown") if s["lane"] == lane and s["ms"]]
+        numbers = [s["ms"] for s in shown]
+        assert len(set(numbers)) > 10
+        assert numbers == sorted(numbers)
+        assert [s for s in shown if s["ms"] > s["received"] + 0.051] == []
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_nothing_moves_during_a_run(open_page: OpenPage, width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 900})
+    choose(page, MANY.title)
+    expect(page.locator(".rows .row[data-field]")).to_have_count(len(MANY.schema))
+    page.wait_for_timeout(700)  # until the last input no longer excuses a shift
+    page.evaluate("shifts.length = 0")
+    page.evaluate("document.getElementById('run').click()")  # no input of a person, so every shift counts
+    expect_phase(page, "done")
+    moved = page.evaluate("""shifts.flatMap((shift) => shift.sources.map((source) => [
+      source.node?.outerHTML ?? source.node?.textContent, source.previousRect.x - source.currentRect.x,
+      source.previousRect.y - source.currentRect.y]))""")
+    assert moved == []
+
+
+def test_with_the_baseline_first_the_flags_come_after_pcd(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    page = open_page()
+    page.get_by_label("Baseline first").click()
+    run_to_the_end(page)
+    assert engine.races[-1].order == ("ar", "pcd")
+    expect(part(page, "run-line")).to_contain_text("order Baseline then PCD")
+    expect(page.locator('.row[data-field="risk_level"] .flags')).to_contain_text("same")
+
+
+def test_a_baseline_that_hit_its_limit_is_marked(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    page = open_page()
+    engine.limit = 30
+    try:
+        run_to_the_end(page)
+    finally:
+        engine.limit = 1000
+    expect(part(page, "ar.how")).to_have_text("⚠ token limit")
+    expect(part(page, "marks")).to_contain_text("baseline hit its token limit")
+    expect(part(page, "verdict")).to_contain_text("JSON is cut off")
+    expect(page.locator('.row[data-field="routing"] .flags')).to_contain_text("omitted")
+    expect(page.locator('.row[data-field="risk_level"] .flags')).to_contain_text("partial")
+
+
+def test_stop_stops_the_engine_and_another_run_follows(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    page = open_page()
+    page.locator("#run").click()
+    expect_phase(page, "running")
+    page.locator("#stop").click()
+    expect_phase(page, "stopped")
+    assert engine.races[-1].cancelled.is_set()
+    expect(part(page, "factor")).to_have_text("–")
+    run_to_the_end(page)
+
+
+def test_a_double_click_starts_one_run(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    page = open_page()
+    before = len(engine.races)
+    page.locator("#run").dblclick()
+    expect_phase(page, "done")
+    assert len(engine.races) == before + 1
+
+
+def test_a_closed_tab_stops_its_run(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    page = open_page()
+    page.locator("#run").click()
+    expect_phase(page, "running")
+    page.close()
+    assert engine.races[-1].cancelled.wait(timeout=10)
+
+
+def test_a_second_user_waits_sees_it_and_sees_nobody_elses_text(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    pages = [open_page(), open_page()]
+    secrets = ["the first user's text", "the second user's text"]
+    choose(pages[0], MANY.title)
+    expect(pages[0].locator("#context textarea")).to_have_value(MANY.context)
+    for page, secret in zip(pages, secrets, strict=True):
+        page.locator("#context textarea").fill(secret)
+    pages[0].locator("#run").click()
+    expect_phase(pages[0], "running")
+    pages[1].locator("#run").click()
+    expect_phase(pages[1], "waiting")
+    expect(part(pages[1], "status")).to_contain_text("1 run is ahead of yours")
+    for page in pages:
+        expect_phase(page, "done")
+    for page, secret in zip(pages, secrets, strict=True):
+        contexts = page.evaluate("events.filter((e) => e.kind === 'run').map((e) => e.context)")
+        assert contexts == [secret]
+    waited = engine.races[-1].trace("run")[0].ms
+    assert waited > engine.races[-1].trace("lane_end", "pcd")[0].ms
+
+
+# --- the keyboard ---
+
+
+def test_shortcuts_run_and_stop_from_inside_the_editors(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    page = open_page()
+    for editor in ("#context textarea", "#schema .cm-content"):
+        before, text = len(engine.races), page.locator("#schema .cm-content").inner_text()
+        page.locator(editor).click()
+        page.keyboard.press("Control+Enter")
+        expect_phase(page, "running")
+        page.keyboard.press("Escape")
+        expect_phase(page, "stopped")
+        expect(page.locator("#run")).to_be_enabled(timeout=PATIENCE_MS)
+        assert len(engine.races) == before + 1
+        assert page.locator("#schema .cm-content").inner_text() == text
+
+
+def test_escape_stops_a_run_that_the_mouse_started(open_page: OpenPage) -> None:
+    page = open_page()
+    page.locator("#run").click()
+    expect_phase(page, "running")
+    page.keyboard.press("Escape")
+    expect_phase(page, "stopped")
+
+
+# --- one field, everywhere ---
+
+
+def test_hover_and_focus_on_either_side_light_up_the_same_field(open_page: OpenPage) -> None:
+    page = open_page()
+    run_to_the_end(page)
+    places = {
+        "row": page.locator('.row[data-field="channel"]'),
+        "pcd": page.locator('[data-part="pcd.raw"] [data-field="channel"]'),
+        "ar": page.locator('[data-part="ar.raw"] [data-field="channel"]'),
+    }
+    for place in places.values():
+        place.hover()
+        assert hot(page) == ["channel"] * len(places)
+        page.locator("h1").hover()
+        assert hot(page) == []
+    for place in places.values():
+        place.focus()
+        assert hot(page) == ["channel"] * len(places)
+    places["row"].focus()
+    page.keyboard.press("ArrowUp")
+    assert hot(page) == ["is_fraud"] * len(places)
+
+
+def test_a_tap_selects_on_a_phone(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    run_to_the_end(page)
+    page.locator('.row[data-field="channel"]').tap()
+    expect(page.locator(".board .selected")).to_have_count(3)
+    page.locator('[data-part="ar.raw"] [data-field="risk_level"]').tap()
+    expect(page.locator('.row[data-field="risk_level"]')).to_have_class(re.compile("selected"))
+
+
+def test_selecting_scrolls_inside_the_panes_and_not_the_page(open_page: OpenPage) -> None:
+    page = open_page()
+    choose(page, MANY.title)
+    expect(page.locator(".rows .row[data-field]")).to_have_count(len(MANY.schema))
+    run_to_the_end(page)
+    part(page, "ar.raw").evaluate("pane => { pane.scrollTop = 0; }")
+    row = page.locator('.row[data-field="field_20"]')
+    row.scroll_into_view_if_needed()
+    before = page.evaluate("scrollY")
+    row.press("Enter")
+    assert page.evaluate("scrollY") == before
+    for lane in ("pcd", "ar"):
+        pane, member = part(page, f"{lane}.raw"), page.locator(f'[data-part="{lane}.raw"] [data-field="field_20"]')
+        outer, inner = pane.bounding_box(), member.first.bounding_box()
+        assert outer["y"] <= inner["y"] < outer["y"] + outer["height"]
+
+
+# --- what people type ---
+
+
+def test_hostile_text_stays_text_everywhere(open_page: OpenPage) -> None:
+    page = open_page()
+    choose(page, NASTY.title)
+    expect(page.locator(".rows .row[data-field]")).to_have_count(len(NASTY.schema))
+    run_to_the_end(page)
+    names = page.locator(".rows:not(.invented) .row[data-field] .name").all_text_contents()
+    assert names == [field.name for field in NASTY.schema]
+    expect(page.locator(".row .pcd").filter(has_text="1").last).to_be_attached()
+    choose(page, FOUR.title)
+    expect(page.locator(".rows:not(.invented) .row[data-field]")).to_have_count(len(FOUR.schema))
+    run_to_the_end(page)
+    invented = page.locator(".invented .row[data-field]")
+    assert invented.locator(".name").all_text_contents() == ["__proto__", HOSTILE]
+    linked = page.locator('[data-part="ar.raw"] [data-field="channel"]')  # behind an emoji, which is two units
+    assert linked.text_content() == '"channel": "MAYBE"'
+    type_schema(page, '{"' + HOSTILE.replace("\\", "\\\\") + '": {"type": "' + HOSTILE.replace("\\", "/") + '"}}')
+    expect(page.locator("#verdict .notice")).to_contain_text("<img src=x onerror=")
+    page.locator("#run").click()
+    expect_phase(page, "failed")
+    expect(part(page, "status")).to_contain_text("<img src=x onerror=")
+    type_schema(page, schema_text(FOUR.schema))
+    expect_phase(page, "idle")
+    expect(page.locator(".rows:not(.invented) .row[data-field]")).to_have_count(len(FOUR.schema))
+    assert page.evaluate("window.__pwned") is None
+    assert page.locator(".board img").count() == 0
+
+
+def test_a_schema_is_checked_while_it_is_typed(open_page: OpenPage) -> None:
+    page = open_page()
+    verdict = page.locator("#verdict .notice")
+    type_schema(page, '{"a": {"type": "enum", "choices": ["x"]}}')
+    expect(verdict).to_have_attribute("data-tone", "error")
+    expect(verdict).to_contain_text("'a': only one choice")
+    type_schema(page, '{"a": {"type": "boolean"}, "b": {"type": "enum", "choices": ["x", "y"]}}')
+    expect(verdict).to_contain_text("2 fields, 4 choices")
+    assert page.locator(".row[data-field] .name").all_text_contents() == ["a", "b"]
+
+
+def test_an_empty_context_is_refused_and_nothing_is_lost(open_page: OpenPage) -> None:
+    page = open_page()
+    page.locator("#context textarea").fill("  ")
+    page.locator("#run").click()
+    expect_phase(page, "failed")
+    expect(part(page, "status")).to_have_text("the context is empty; give the text that the fields are about")
+    assert page.locator("#context textarea").input_value() == "  "
+    page.locator("#context textarea").fill("text")
+    run_to_the_end(page)
+
+
+# --- the model ---
+
+
+def test_run_waits_for_the_model_and_says_so(open_page: OpenPage, resident: ScriptedResident) -> None:
+    resident.status = Status("loading", "converting", 0.25)
+    try:
+        page = open_page()
+        expect(page.locator("#model .notice")).to_have_text("Loading the model: converting")
+        assert page.locator("#model progress").evaluate("bar => bar.value") == 0.25
+        page.locator("#run").click()
+        expect_phase(page, "loading")
+        expect(part(page, "status")).to_have_text("Waiting for the model: converting")
+    finally:
+        resident.status = READY
+    expect_phase(page, "done")
+    expect(page.locator("#model .notice")).to_have_text(READY.message)
+
+
+# --- the look ---
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 768, 1180, 1600])
+def test_no_width_scrolls_sideways_in_either_theme(open_page: OpenPage, theme: str, width: int) -> None:
+    page = open_page(f"?__theme={theme}", viewport={"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    dark = page.evaluate("getComputedStyle(document.querySelector('.board')).backgroundColor")
+    assert (dark == "rgb(255, 255, 255)") == (theme == "light")

@@ -1,0 +1,76 @@
+"""The bundled presets: what the page offers must be complete, decidable and honest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.presets import FOLDER, Preset, PresetError, load_presets
+from core.schema import choice_key
+
+PRESETS = {preset.id: preset for preset in load_presets()}
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_every_preset_tells_people_what_it_is(preset: Preset) -> None:
+    assert all((preset.id, preset.title, preset.description, preset.context, preset.look_for))
+    assert all(field.description for field in preset.schema)
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_every_expected_value_is_a_choice_of_its_field(preset: Preset) -> None:
+    assert preset.expected
+    for name, value in preset.expected.items():
+        assert choice_key(value) in map(choice_key, preset.schema[name].choices), name
+
+
+@pytest.mark.parametrize(
+    "name, fields", [("fintech_fraud", 4), ("code_audit", 4), ("customs_tariff", 1), ("support_triage", 28)]
+)
+def test_the_classic_scenarios_have_their_sizes(name: str, fields: int) -> None:
+    assert len(PRESETS[name].schema) == fields
+
+
+def test_the_tariff_has_255_choices_that_are_distinct_without_their_codes() -> None:
+    choices = [str(choice) for choice in PRESETS["customs_tariff"].schema.fields[0].choices]
+    names = {choice.rsplit(" ", 1)[0] for choice in choices}
+    codes = {choice.rsplit(" ", 1)[1] for choice in choices}
+    assert (len(choices), len(names), len(codes)) == (255, 255, 255)
+
+
+def test_triage_has_booleans_enums_and_choices_that_begin_alike() -> None:
+    schema = PRESETS["support_triage"].schema
+    assert {field.field_type for field in schema} == {"boolean", "enum"}
+    assert {"BILLING", "BILLING_DISPUTE"} <= set(schema["category"].choices)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "No such file"),
+        ("[]", "a preset is a JSON object"),
+        ('{"context": "x"}', "'schema'"),
+        ('{"schema": {"a": {"type": "boolean"}}}', "'context'|context"),
+        ('{"context": "x", "schema": {"a": {"type": "boolean"}, "a": {"type": "boolean"}}}', "appears twice"),
+        ('{"context": "x", "schema": {"a": {"type": "text"}}}', "unknown"),
+        ("{", "Expecting"),
+    ],
+)
+def test_a_file_that_is_no_preset_is_refused_by_name(tmp_path: Path, content: str | None, message: str) -> None:
+    file = tmp_path / "mine.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(PresetError, match=rf"mine\.json.*({message})"):
+        Preset.load(file)
+
+
+def test_a_file_with_only_text_and_schema_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"context": "Hello", "schema": {"polite": {"type": "boolean"}}}))
+    assert Preset.load(file).context == "Hello"
+
+
+def test_preset_files_are_named_by_their_id() -> None:
+    assert {file.stem for file in FOLDER.glob("*.json")} == set(PRESETS)

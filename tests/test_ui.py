@@ -1,0 +1,292 @@
+"""The page without a browser: its wiring, what it says, runs, and the two endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from core.presets import Preset
+from core.resident import Status
+from core.schema import SchemaError, StructuredSchema
+from core.trace import Event, from_line
+from core.ui.components import Board, Notice
+from core.ui.inputs import InputError, Inputs, read_inputs
+from core.ui.launch import head, launch
+from core.ui.log import Log
+from core.ui.page import build
+from core.ui.runs import Runs
+from core.ui.views import model_note, schema_note, schema_text
+from tests.scripted import FOUR, HOSTILE, NASTY, PRESETS, READY, ScriptedEngine, ScriptedResident, canonical, served
+
+Server = tuple[str, ScriptedResident]
+FOUR_JSON = schema_text(FOUR.schema)
+
+
+def resident(status: Status = READY) -> ScriptedResident:
+    return ScriptedResident(ScriptedEngine(token_ms=1, pass_ms=30), status)
+
+
+def inputs(context: str = "text", schema: StructuredSchema = FOUR.schema) -> Inputs:
+    return read_inputs(context, schema_text(schema), 1.0, "pcd")
+
+
+# --- wiring ---
+
+
+@pytest.fixture(scope="module")
+def config() -> dict:
+    return build(resident(), PRESETS).get_config_file()
+
+
+def dependency(config: dict, elem_id: str, event: str) -> dict:
+    [component] = [c for c in config["components"] if c["props"].get("elem_id") == elem_id]
+    [found] = [d for d in config["dependencies"] if [component["id"], event] in [list(t) for t in d["targets"]]]
+    return found
+
+
+def test_only_the_two_operations_are_public(config: dict) -> None:
+    public = [d["api_name"] for d in config["dependencies"] if d["api_visibility"] == "public"]
+    assert public == ["parallel", "autoregressive"]
+
+
+def test_run_is_queued_and_stop_is_not(config: dict) -> None:
+    assert dependency(config, "run", "click")["queue"] is not False
+    assert dependency(config, "run", "click")["trigger_mode"] == "once"
+    assert dependency(config, "stop", "click")["queue"] is False
+    assert dependency(config, "schema", "change")["trigger_mode"] == "always_last"
+
+
+def test_no_event_draws_a_progress_overlay(config: dict) -> None:
+    assert {d["show_progress"] for d in config["dependencies"] if d["api_visibility"] == "private"} == {"hidden"}
+
+
+def test_gradio_asks_nobody_and_the_page_names_no_other_host() -> None:
+    assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False"
+    assert "http" not in head()
+
+
+def test_the_templates_hold_nothing_that_gradio_would_run() -> None:
+    for component in (Board(Log()), Notice()):
+        assert not any(mark in component.html_template for mark in ("{{", "${", "`", "\\"))
+
+
+# --- what is said ---
+
+
+@pytest.mark.parametrize(
+    "text, tone, words",
+    [
+        (FOUR_JSON, "good", "4 fields, 11 choices"),
+        ('{"a": {"type": "boolean"}}', "good", "1 field, 2 choices"),
+        ('{"a": ', "error", "not valid JSON"),
+        ("", "error", "not valid JSON"),
+        ('{"a": {"type": "' + HOSTILE.replace("\\", "/") + '"}}', "error", "<img src=x onerror="),
+    ],
+)
+def test_the_schema_note_says_its_size_or_its_fault(text: str, tone: str, words: str) -> None:
+    note = schema_note(text)
+    assert note.tone == tone
+    assert words in note.text
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
+def test_the_schema_text_is_the_schema(preset: Preset) -> None:
+    assert StructuredSchema.from_json(schema_text(preset.schema)) == preset.schema
+
+
+@pytest.mark.parametrize(
+    "status, tone, words",
+    [
+        (Status("loading", "downloading", 0.5), "busy", "Loading the model: downloading"),
+        (READY, "good", "scripted-1b (no model: a script)"),
+        (Status("failed", message="no room on disk"), "error", "no room on disk"),
+    ],
+)
+def test_the_model_note_follows_the_status(status: Status, tone: str, words: str) -> None:
+    note = model_note(status)
+    assert (note.tone, note.text, note.fraction) == (tone, words, status.fraction)
+
+
+def test_an_empty_temperature_is_refused() -> None:
+    with pytest.raises(InputError, match="the temperature is empty"):
+        read_inputs("text", FOUR_JSON, None, "pcd")
+
+
+def test_a_wrong_schema_is_refused_with_its_own_words() -> None:
+    with pytest.raises(SchemaError, match="the schema has no fields"):
+        read_inputs("text", "{}", 1.0, "pcd")
+
+
+def test_the_prepared_log_keeps_the_order_of_names_that_look_like_numbers() -> None:
+    [line] = Log.prepared(NASTY.schema).lines.splitlines()
+    assert json.loads(line)["names"] == [field.name for field in NASTY.schema]
+
+
+# --- runs ---
+
+
+async def logs(runs: Runs, session: str, given: Inputs) -> list[Log]:
+    return [log async for log in runs.start(session, given)]
+
+
+def events(log: Log) -> list[Event]:
+    return [from_line(line) for line in log.lines.splitlines()[1:]]
+
+
+def test_a_log_only_grows_and_ends_as_the_trace() -> None:
+    there = resident()
+    drawn = asyncio.run(logs(Runs(there), "me", inputs()))
+    assert len({log.run for log in drawn}) == 1
+    assert all(later.lines.startswith(log.lines) for log, later in zip(drawn, drawn[1:], strict=False))
+    assert events(drawn[-1]) == there.engine.races[0].events
+
+
+def test_a_second_start_of_the_same_session_does_nothing() -> None:
+    there = resident()
+    runs = Runs(there)
+
+    async def both() -> list[list[Log]]:
+        return await asyncio.gather(logs(runs, "me", inputs()), logs(runs, "me", inputs()))
+
+    first, second = asyncio.run(both())
+    assert events(first[-1])[-1].state == "done"
+    assert second == []
+    assert len(there.engine.races) == 1
+    assert "me" not in runs
+
+
+def test_stop_reaches_only_the_own_run() -> None:
+    there = resident()
+    runs = Runs(there)
+
+    async def stop_mine() -> list[str]:
+        async def stop() -> None:
+            await asyncio.sleep(0.02)
+            runs.stop("me")
+
+        mine, other, _ = await asyncio.gather(logs(runs, "me", inputs()), logs(runs, "you", inputs()), stop())
+        return [events(log[-1])[-1].state for log in (mine, other)]
+
+    assert asyncio.run(stop_mine()) == ["stopped", "done"]
+
+
+def test_a_run_that_is_dropped_stops_the_engine() -> None:
+    there = resident()
+    runs = Runs(there)
+
+    async def drop() -> None:
+        run = runs.start("me", inputs())
+        while not there.engine.races:
+            await anext(run)
+        await run.aclose()
+
+    asyncio.run(drop())
+    assert there.engine.races[0].cancelled.is_set()
+    assert "me" not in runs
+
+
+def test_a_run_waits_for_the_model() -> None:
+    there = resident(Status("loading", "converting", 0.5))
+
+    async def load() -> list[Log]:
+        async def finish() -> None:
+            await asyncio.sleep(0.1)
+            there.status = READY
+
+        drawn, _ = await asyncio.gather(logs(Runs(there), "me", inputs()), finish())
+        return drawn
+
+    kinds = [event.kind for event in events(asyncio.run(load())[-1])]
+    assert kinds[0] == "loading"
+    assert kinds[-1] == "end"
+
+
+def test_a_run_can_be_stopped_while_the_model_loads() -> None:
+    there = resident(Status("loading"))
+    runs = Runs(there)
+
+    async def stop() -> list[Log]:
+        drawn, _ = await asyncio.gather(logs(runs, "me", inputs()), asyncio.to_thread(lambda: runs.stop("me")))
+        return drawn
+
+    assert events(asyncio.run(stop())[-1])[-1].state == "stopped"
+
+
+def test_without_a_model_run_says_what_to_do() -> None:
+    there = ScriptedResident(None, Status("absent", message="no model: start again without --model none"))
+    [*_, last] = asyncio.run(logs(Runs(there), "me", inputs()))
+    assert events(last)[-1].message == "no model: start again without --model none"
+
+
+@pytest.mark.parametrize(
+    "context, temperature, message",
+    [(" \n", 1.0, "the context is empty"), ("half \ud800", 1.0, "half a character"), ("text", -1, "above 0")],
+)
+def test_what_the_engine_refuses_is_said(context: str, temperature: float, message: str) -> None:
+    given = read_inputs(context, FOUR_JSON, temperature, "pcd")
+    [*_, last] = asyncio.run(logs(Runs(resident()), "me", given))
+    assert message in events(last)[-1].message
+
+
+# --- the server ---
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    there = resident()
+    with served(build(there, PRESETS)) as address:
+        yield address, there
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Client:
+    return Client(server[0], verbose=False)
+
+
+def test_parallel_answers_with_the_result(client: Client) -> None:
+    result = json.loads(client.predict("text", FOUR_JSON, api_name="/parallel"))
+    assert result["mode"] == "parallel_constrained"
+    assert result["values"] == json.loads(canonical(FOUR.schema))
+
+
+def test_a_field_named_path_travels_as_any_other(client: Client) -> None:
+    result = json.loads(client.predict("text", '{"path": {"type": "boolean"}}', 0.5, api_name="/parallel"))
+    assert list(result["values"]) == ["path"]
+
+
+def test_autoregressive_streams_and_ends_with_the_whole(client: Client) -> None:
+    job = client.submit("text", FOUR_JSON, api_name="/autoregressive")
+    job.result()
+    *events, last = map(json.loads, job.outputs())
+    assert {event["kind"] for event in events} >= {"token", "row", "lane_end"}
+    assert (last["kind"], last["state"]) == ("end", "done")
+
+
+@pytest.mark.parametrize("name", ["/parallel", "/autoregressive"])
+@pytest.mark.parametrize(
+    "context, schema, message", [("", FOUR_JSON, "the context is empty"), ("text", "{}", "the schema has no fields")]
+)
+def test_endpoints_refuse_in_one_line(client: Client, name: str, context: str, schema: str, message: str) -> None:
+    with pytest.raises(AppError, match=message):
+        client.predict(context, schema, api_name=name)
+
+
+def test_endpoints_say_that_the_model_loads(client: Client, server: Server) -> None:
+    server[1].status = Status("loading", "converting", 0.4)
+    try:
+        with pytest.raises(AppError, match=r"still loading \(converting\)"):
+            client.predict("text", FOUR_JSON, api_name="/parallel")
+    finally:
+        server[1].status = READY
+
+
+def test_a_port_in_use_is_one_line_that_says_what_to_do(server: Server) -> None:
+    port = int(server[0].rstrip("/").rsplit(":", 1)[1])
+    with pytest.raises(SystemExit, match=rf"cannot listen on 127\.0\.0\.1:{port}: the port is in use.* --port"):
+        launch(build(resident(), PRESETS), "127.0.0.1", port)
