@@ -12,6 +12,11 @@ function createBoard(element) {
   let state = blankState();
   let run;
   let read = 0; // of the log, up to the last whole line
+  let clicked = null; // when Run was pressed, for the clock from click to screen
+
+  document.addEventListener('click', ({ target }) => {
+    if (target.closest?.('#run')) clicked = performance.now();
+  }, { capture: true });
 
   function draw() {
     board.dataset.phase = state.phase;
@@ -20,6 +25,13 @@ function createBoard(element) {
     drawSummary(parts, state);
     showRows(state);
     highlight.paint();
+  }
+
+  function seen() {
+    if (clicked === null) return;
+    state.clickToScreen = performance.now() - clicked;
+    clicked = null;
+    draw();
   }
 
   return {
@@ -32,6 +44,7 @@ function createBoard(element) {
       for (const line of log.slice(read, end).split('\n')) if (line) fold(state, JSON.parse(line, exactIntegers));
       read = end;
       draw();
+      if (state.end && clicked !== null) requestAnimationFrame(seen);
     },
   };
 }
@@ -89,9 +102,10 @@ function runLine({ run }) {
   ].join(' · ');
 }
 
-function untimed({ run, warmUp }) {
+function untimed({ run, warmUp, clickToScreen }) {
   if (!run) return '';
   const times = [`${duration(run.ms).join(' ')} waiting`];
+  if (clickToScreen) times.push(`${duration(clickToScreen).join(' ')} from click to screen`);
   if (warmUp) times.push(`${duration(warmUp.took_ms).join(' ')} warm-up${warmUp.when === 'load' ? ' at load' : ''}`);
   return `Not in the clocks: ${times.join(', ')}`;
 }

@@ -141,11 +141,15 @@ class Engine:
         order: tuple[Lane, ...] = ("pcd", "ar"),
         mode: str = "json",
         cache: bool = True,
+        asked: float | None = None,
     ) -> Race:
-        """Both lanes, one after the other, as a stream of trace events."""
+        """Both lanes, one after the other, as a stream of trace events.
+
+        `asked` is when somebody asked for it, in `time.perf_counter()` seconds, if not now.
+        """
         if mode not in baseline.MODES:
             raise ValueError(f"baseline mode {mode!r} is unknown; use one of: {', '.join(baseline.MODES)}")
-        return Race(self, Request(context, schema, temperature, cache), order, mode)
+        return Race(self, Request(context, schema, temperature, cache), order, mode, asked)
 
     def stream_baseline(
         self, context: str, schema: StructuredSchema, mode: str = "json", *, cache: bool = True
@@ -188,9 +192,10 @@ class Engine:
         decisions = tuple(
             decide(trie, list(islice(remaining, len(trie.forks))), prepared.request.temperature) for trie in plan.tries
         )
-        emit(PhaseEnded(clock.now_ms, "pcd", "scoring", clock.lap("scoring")))
+        took = clock.lap("scoring")
+        emit(PhaseEnded(clock.elapsed_ms, "pcd", "scoring", took))
         text = prompt.object_text(prompt.member(d.name, prompt.literal(d.value)) for d in decisions)
-        took = clock.lap("assembly")
+        took = clock.lap("assembly", last=True)
         for decision in decisions:
             emit(_decided(decision, clock.elapsed_ms))
         emit(PhaseEnded(clock.elapsed_ms, "pcd", "assembly", took))
@@ -211,13 +216,14 @@ class Engine:
         limit = min(self._token_limit(prepared.plan), self.backend.identity.window - prepared.prompt_tokens)
         for written in baseline.write(decoder, mask, self.vocabulary, self.backend.identity.end_ids, limit):
             count += 1
-            emit(TokenWritten(clock.now_ms, "ar", written.token, written.text, count))
+            passes = self.backend.passes - before
+            emit(TokenWritten(clock.now_ms, "ar", written.token, written.text, count, passes))
             parts.append(written.text)
             how = written.how or how
             job.check()
-        emit(PhaseEnded(clock.now_ms, "ar", "decode", clock.lap("decode")))
-        passes = self.backend.passes - before
-        return LaneEnded(clock.elapsed_ms, "ar", how, passes, count, "".join(parts), prepared.cache), prefix
+        took = clock.lap("decode", last=True)
+        emit(PhaseEnded(clock.elapsed_ms, "ar", "decode", took))
+        return LaneEnded(clock.elapsed_ms, "ar", how, self.backend.passes - before, count, "".join(parts), prepared.cache), prefix
 
     def keep_head(self, prepared: Prepared, prefix: Prefix | None) -> None:
         """Stores the schema's head for the next request, after all clocks have stopped."""

@@ -120,6 +120,8 @@ class LaneClock:
     def __init__(self, synchronize: Callable[[], None], **before_ms: float) -> None:
         self._synchronize = synchronize
         self.phases: dict[str, float] = dict(before_ms)  # milliseconds
+        self._lock = threading.Lock()
+        self._stopped = False
         synchronize()
         self._last = time.perf_counter()
         self._start = self._last - self.elapsed_ms / 1e3
@@ -128,15 +130,22 @@ class LaneClock:
     def now_ms(self) -> float:
         return (time.perf_counter() - self._start) * 1e3
 
+    def tick_ms(self) -> float | None:
+        """`now_ms` for a thread beside: never past the lane's end, None after it."""
+        with self._lock:
+            return None if self._stopped else self.now_ms
+
     @property
     def elapsed_ms(self) -> float:
         """The sum of the phases: engine time up to the last one's end."""
         return sum(self.phases.values())
 
-    def lap(self, phase: str) -> float:
+    def lap(self, phase: str, *, last: bool = False) -> float:
         """Ends a phase, once the device has done its work; returns its milliseconds."""
         self._synchronize()
-        now = time.perf_counter()
+        with self._lock:
+            now = time.perf_counter()
+            self._stopped = last
         took = (now - self._last) * 1e3
         self.phases[phase] = self.phases.get(phase, 0.0) + took
         self._last = now

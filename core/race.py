@@ -36,12 +36,12 @@ DRAIN_EVERY_S = 0.03
 class Race:
     """One run. `drain` until `finished`; every event of the trace comes out once and in order."""
 
-    def __init__(self, engine: Engine, request: Request, order: tuple[Lane, ...], mode: str) -> None:
+    def __init__(self, engine: Engine, request: Request, order: tuple[Lane, ...], mode: str, asked: float | None) -> None:
         self._engine = engine
         self._request = request
         self._order = order
         self._mode = mode
-        self._asked = time.perf_counter()
+        self._asked = time.perf_counter() if asked is None else asked
         self._events: deque[Event] = deque()
         self._reading = Reading(request)
         self._ahead = 0
@@ -110,17 +110,21 @@ class Race:
 
     def _parallel(self, prepared: Prepared, job: Job) -> Any:
         clock = LaneClock(self._engine.backend.synchronize, plan=prepared.took_ms)
-        with ticking(lambda: self._events.append(Tick(clock.now_ms, "pcd"))):
+        with ticking(lambda: self._tick(clock, "pcd")):
             result, prefix = self._engine.parallel(prepared, clock, job, self._events.append)
         self._events.append(_assembled(result))
         return prefix
 
     def _baseline(self, prepared: Prepared, job: Job) -> Any:
         clock = LaneClock(self._engine.backend.synchronize)
-        with ticking(lambda: self._events.append(Tick(clock.now_ms, "ar"))):
+        with ticking(lambda: self._tick(clock, "ar")):
             ended, prefix = self._engine.write(prepared, clock, job, self._events.append)
         self._events.append(ended)
         return prefix
+
+    def _tick(self, clock: LaneClock, lane: Lane) -> None:
+        if (ms := clock.tick_ms()) is not None:
+            self._events.append(Tick(ms, lane))
 
     def _started(self, prepared: Prepared, waited_ms: float) -> RunStarted:
         identity = self._engine.backend.identity
@@ -139,6 +143,7 @@ class Race:
             versions={"python": platform.python_version(), "transformers": version("transformers"), "torch": version("torch")},
             context=self._request.context,
             schema=self._request.schema.to_json(),
+            names=tuple(field.name for field in self._request.schema),
             opening=prepared.plan.prompt.layout.opening,
         )
 

@@ -59,6 +59,7 @@ class ScriptedEngine:
         temperature: float = 1.0,
         order: tuple[Lane, ...] = ("pcd", "ar"),
         mode: str = "json",
+        asked: float | None = None,
     ) -> ScriptedRace:
         self.races.append(ScriptedRace(self, Request(context, schema, temperature), order, mode))
         return self.races[-1]
@@ -167,6 +168,7 @@ class ScriptedRace:
             versions={},
             context=self.request.context,
             schema=self.schema.to_json(),
+            names=tuple(field.name for field in self.schema),
             opening="{",
         )
 
@@ -185,7 +187,7 @@ class ScriptedRace:
         for tokens, text in enumerate(pieces(baseline(self.schema)[1:]), start=1):
             self._work("ar", self.engine.token_ms)
             written += text
-            self._emit(TokenWritten(self._lane_ms(), "ar", token=tokens, text=text, tokens=tokens))
+            self._emit(TokenWritten(self._lane_ms(), "ar", token=tokens, text=text, tokens=tokens, passes=tokens))
             self._compare(written, finished=False)
             if tokens == self.engine.limit:
                 how = "limit"

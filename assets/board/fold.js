@@ -14,6 +14,7 @@ function blankState() {
     invented: new Map(), // by key, in order of appearance
     judged: null, // the `judged` event
     end: null, // the `end` event
+    clickToScreen: null, // milliseconds of the browser's clock; a replay has none
     changed: new Set(), // rows to draw again
   };
 }
@@ -64,7 +65,7 @@ const FOLD = {
     setPhase(state, 'running', 'Started.');
     state.run = event;
     state.milestone = 'Run started.';
-    const names = Object.keys(event.schema);
+    const { names } = event;
     const isDrawn = names.length === state.rows.size && names.every((name) => state.rows.has(name));
     if (!isDrawn) setRows(state, names, event.schema);
     addText(state.lanes.ar, event.opening);
@@ -92,6 +93,7 @@ const FOLD = {
   token(state, event, lane) {
     addText(lane, event.text);
     lane.tokens = event.tokens;
+    lane.passes = event.passes;
     lane.firstToken ??= event;
     const seconds = (event.ms - lane.firstToken.ms) / 1000;
     if (seconds > 0) lane.rate = (event.tokens - lane.firstToken.tokens) / seconds;

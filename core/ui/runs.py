@@ -98,7 +98,9 @@ class _Run:
 
     def _started(self) -> Race:
         given = self._inputs
-        return self._resident.engine.race(given.context, given.schema, temperature=given.temperature, order=given.order)
+        return self._resident.engine.race(
+            given.context, given.schema, temperature=given.temperature, order=given.order, asked=self._asked
+        )
 
     def _waited_ms(self) -> float:
         return (time.perf_counter() - self._asked) * 1000
