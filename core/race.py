@@ -61,7 +61,7 @@ class Race:
         batch = self._place() + self._reading.follow(batch)
         if done and not self.finished:
             self.finished = True
-            batch += self._reading.end(*self._outcome())
+            batch += self._reading.end(self._waited_ms(), *self._outcome())
         return batch
 
     def dicts(self) -> Iterator[dict[str, Any]]:
@@ -170,7 +170,7 @@ class Reading:
             return batch
         return batch + self._compared()
 
-    def end(self, state: str, message: str) -> list[Event]:
+    def end(self, ms: float, state: str, message: str) -> list[Event]:
         """The last events of the run."""
         rows = self._compared(finished=True) if self._parts else []
         marks = [self._outcome] if self._outcome in ("truncated", "not_parsable") else []
@@ -178,7 +178,7 @@ class Reading:
         if ar and ar.how == "limit":
             marks.insert(0, "limit")
         speed_up = ar.ms / pcd.ms if state == "done" and pcd and ar else None
-        return [*rows, RunEnded(self._ms, state, message, speed_up, tuple(marks))]
+        return [*rows, RunEnded(ms, state, message, speed_up, tuple(marks))]
 
     def _take(self, event: Event) -> None:
         match event:

@@ -116,15 +116,23 @@ def _mass(scores: tuple[float, ...]) -> float:
     return min(1.0, math.fsum(math.exp(score) for score in scores))
 
 
-def _parsed(text: str) -> dict[str, Choice] | None:
+def _parsed(text: str) -> Any:
+    """What the text holds, an object as a tuple of its members; None where it is no strict JSON."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=tuple, parse_constant=_refused)
     except ValueError:
         return None
 
 
-def _matches(values: dict[str, Choice], decisions: tuple[Decision, ...]) -> bool:
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _matches(members: Any, decisions: tuple[Decision, ...]) -> bool:
     """Every key once, in order, each with one of its choices, by value and type."""
-    return isinstance(values, dict) and list(values) == [decision.name for decision in decisions] and all(
-        choice_key(values[decision.name]) in map(choice_key, decision.choices) for decision in decisions
+    if not isinstance(members, tuple) or [name for name, _ in members] != [decision.name for decision in decisions]:
+        return False
+    return all(
+        choice_key(value) in map(choice_key, decision.choices)
+        for (_, value), decision in zip(members, decisions, strict=True)
     )

@@ -217,7 +217,10 @@ def save(events: Iterable[Event], file: Path) -> None:
 
 def load(file: Path) -> tuple[Event, ...]:
     """The events of a saved trace; raises `TraceError`."""
-    lines = file.read_text(encoding="utf-8").split("\n")
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError:
+        raise TraceError(f"{file}: is no text in UTF-8") from None
     events = tuple(from_line(line) for line in lines if line)
     if not events:
         raise TraceError(f"{file}: holds no events")

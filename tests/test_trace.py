@@ -19,7 +19,8 @@ EXAMPLES = [
     RunStarted(
         ms=3.25, date="2026-05-12T07:52:10+00:00", model="tiny", why="asked for", backend="torch", device="cpu",
         dtype="float32", mode="json", order=("pcd", "ar"), cache="miss", temperature=1.0, versions={"torch": "2.13"},
-        context=HOSTILE, schema={HOSTILE: {"type": "enum", "choices": [1, True, "1", None, HOSTILE]}}, opening="{\n",
+        context=HOSTILE, schema={HOSTILE: {"type": "enum", "choices": [1, True, "1", None, HOSTILE]}}, names=(HOSTILE,),
+        opening="{\n",
     ),
     WarmedUp(3.25, 812.5, "load"),
     LaneStarted(0.5, "pcd"),
@@ -28,7 +29,7 @@ EXAMPLES = [
     FieldDecided(41.0, "pcd", HOSTILE, None, 0.75, 1e-12, 2, ((None, 0.75), (True, 0.125), (1, 0.125)), 3),
     LaneEnded(42.0, "pcd", "assembled", 2, 17, '{\n  "a": true\n}', "miss"),
     Tick(43.0, "ar"),
-    TokenWritten(44.0, "ar", 310, HOSTILE, 1),
+    TokenWritten(44.0, "ar", 310, HOSTILE, 1, 2),
     RowCompared(44.0, "ar", HOSTILE, '"x"', ("duplicate", "differs"), True, False, 3, 17),
     Judged(45.0, "ar", "truncated", {"same": 3, "omitted": 1}),
     RunEnded(45.0, "done", "", 3.5, ("limit", "truncated")),
@@ -69,7 +70,7 @@ def test_a_trace_saved_again_is_the_same_file(tmp_path):
 
 
 def test_text_stands_in_the_file_as_characters():
-    line = to_lines([TokenWritten(1.0, "ar", 1, "生气 👩\u200d🚀", 1)])
+    line = to_lines([TokenWritten(1.0, "ar", 1, "生气 👩\u200d🚀", 1, 1)])
     assert "生气 👩\u200d🚀" in line and "\\u" not in line
 
 
