@@ -350,7 +350,6 @@ SMALL = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "initializer_range": 0.3, "max_position_embeddings": 2048, "bos_token_id": None, "pad_token_id": None,
 }  # fmt: skip
-WRONG = pytest.mark.xfail(reason="core/engine_torch.py takes it for a plain full-attention model", strict=True)
 
 
 @pytest.mark.parametrize(
@@ -364,11 +363,11 @@ WRONG = pytest.mark.xfail(reason="core/engine_torch.py takes it for a plain full
         ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 0}),
         ("Qwen3NextConfig", {"head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}),
         ("Lfm2Config", {"layer_types": ["conv", "full_attention"]}),
-        pytest.param("MistralConfig", {"sliding_window": 16}, marks=WRONG),
-        pytest.param("Phi3Config", {"sliding_window": 16}, marks=WRONG),
-        pytest.param("Starcoder2Config", {"sliding_window": 16}, marks=WRONG),
-        pytest.param("GraniteConfig", {"logits_scaling": 8.0}, marks=WRONG),
-        pytest.param("CohereConfig", {"logit_scale": 0.1}, marks=WRONG),
+        ("MistralConfig", {"sliding_window": 16}),
+        ("Phi3Config", {"sliding_window": 16}),
+        ("Starcoder2Config", {"sliding_window": 16}),
+        ("GraniteConfig", {"logits_scaling": 8.0}),
+        ("CohereConfig", {"logit_scale": 0.1}),
     ],
 )
 def test_a_model_is_read_right_or_refused(tmp_path, config, options):

@@ -169,14 +169,14 @@ def test_a_template_that_shows_no_turns_is_refused(template):
 
 
 def test_the_instructions_list_every_key_once_and_in_order_with_its_values_and_description():
-    text = instructions(HARMLESS)
+    text = instructions(HARMLESS).partition("Keys:\n")[2]
     assert text.count('"risk"') == text.count('"is_fraud"') == 1
-    assert text.index('"risk"') < text.index('"HIGH"') < text.index('"LOW"') < text.index("How bad is it?")
-    assert text.index("How bad is it?") < text.index('"is_fraud"') < text.index("true") < text.index("false")
+    assert text.index('"risk"') < text.index("How bad is it?") < text.index('"HIGH"') < text.index('"LOW"')
+    assert text.index('"LOW"') < text.index('"is_fraud"') < text.index("true") < text.index("false")
 
 
 def test_instructions_hold_names_values_and_descriptions_as_they_are():
-    text = instructions(HOSTILE)
+    text = instructions(HOSTILE).partition("Keys:\n")[2]
     assert "{x} {{y}} {form} %s ${7*7}" in text
     assert text.count(INJECTION) == 1  # the description; the others are JSON, with `\n` escaped
     assert text.count(json.dumps(INJECTION)) == 2

@@ -197,7 +197,6 @@ def test_a_page_that_drains_late_gets_one_tick_and_every_other_event():
     assert len(of(events, "token")) == only(events, "lane_end", "ar").tokens
 
 
-@pytest.mark.xfail(reason="core/race.py gives the end the last token's time, not the time since the run was asked for", strict=True)
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_end_counts_from_the_moment_the_run_was_asked_for(order):
     events = finished(engine_for(pass_s=0.01).race(CONTEXT, SCHEMA, order=order))

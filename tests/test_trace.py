@@ -107,7 +107,6 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
         load(file)
 
 
-@pytest.mark.xfail(reason="core/trace.py lets UnicodeDecodeError through", strict=True)
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     file = tmp_path / "trace.jsonl"
     file.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
