@@ -66,7 +66,12 @@ class Backend(Protocol):
     def prefill(self, ids: Sequence[int], after: Prefix | None = None) -> Prefix: ...
 
     def read(
-        self, prefix: Prefix | None, ids: Sequence[int], tree: TreeBatch, rows: Sequence[int], wanted: Sequence[np.ndarray]
+        self,
+        prefix: Prefix | None,
+        ids: Sequence[int],
+        tree: TreeBatch,
+        rows: Sequence[int],
+        wanted: Sequence[np.ndarray],
     ) -> list[np.ndarray]:
         """Log-probabilities at tree nodes, in one pass over `ids` and the tree after `prefix`.
 

@@ -69,7 +69,10 @@ class Micro:
     @torch.inference_mode()
     def read_rows(self) -> None:
         """The same read with the cache copied to one row per field, each with the field's own nodes."""
-        batch = [sorted({n for fork in trie.forks for n in _ancestry(self.tree, fork.node)}) for trie in self.prepared.plan.tries]
+        batch = [
+            sorted({n for fork in trie.forks for n in _ancestry(self.tree, fork.node)})
+            for trie in self.prepared.plan.tries
+        ]
         longest, start = max(map(len, batch)), self.prefix.length
         ids = torch.zeros(len(batch), longest, dtype=torch.int64)
         positions = torch.full((len(batch), longest), start)
@@ -95,7 +98,8 @@ class Micro:
 
     def decode_steps(self, steps: int = 8) -> float:
         """Seconds of one token of the baseline."""
-        decoder, mask = self.backend.decoder(self.prefix), self.engine.grammar.start(self.prepared.plan.prompt.layout.opening)
+        decoder = self.backend.decoder(self.prefix)
+        mask = self.engine.grammar.start(self.prepared.plan.prompt.layout.opening)
         decoder.append([decoder.choose(mask.bits())])
         started = time.perf_counter()
         for _ in range(steps):

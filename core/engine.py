@@ -223,7 +223,8 @@ class Engine:
             job.check()
         took = clock.lap("decode", last=True)
         emit(PhaseEnded(clock.elapsed_ms, "ar", "decode", took))
-        return LaneEnded(clock.elapsed_ms, "ar", how, self.backend.passes - before, count, "".join(parts), prepared.cache), prefix
+        passes, text = self.backend.passes - before, "".join(parts)
+        return LaneEnded(clock.elapsed_ms, "ar", how, passes, count, text, prepared.cache), prefix
 
     def keep_head(self, prepared: Prepared, prefix: Prefix | None) -> None:
         """Stores the schema's head for the next request, after all clocks have stopped."""

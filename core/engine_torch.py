@@ -1,7 +1,7 @@
 """TorchBackend: the two verbs and the decoder on PyTorch (CUDA, MPS, CPU).
 
-    B batch (1), H attention heads, G query heads per key head, N new tokens, P prefix,
-    D head width, V vocabulary, R rows read
+B batch (1), H attention heads, G query heads per key head, N new tokens, P prefix,
+D head width, V vocabulary, R rows read
 """
 
 from __future__ import annotations
@@ -15,21 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from core.backend import BackendMissing, Identity, ModelUnsupported
+from core.torch_attention import ATTENTION, Appended, Concatenated, Growing
 from core.trie import TreeBatch
 
 #: Rows of the output head turned to float32 at a time. On a CPU a piece should stay in cache:
 #: 57 rows against 151,936 x 1,536 take 860 ms in pieces of 16,384 and 410 ms in pieces of 1,024.
 HEAD_CHUNK = {"cpu": 1_024}
 HEAD_CHUNK_ELSEWHERE = 32_768
-#: Tokens by which a decoder's cache grows: one copy of the cache per so many tokens.
-DECODER_ROOM = 256
 
 
 @dataclass(frozen=True)
@@ -91,13 +87,13 @@ class TorchBackend:
         place = torch.device(_detected_device() if device == "auto" else device)
         number = _detected_dtype(place) if dtype == "auto" else _dtype(dtype)
         model = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=number, device_map={"": place}, attn_implementation=_ATTENTION, local_files_only=True
+            directory, dtype=number, device_map={"": place}, attn_implementation=ATTENTION, local_files_only=True
         )
         return cls(model, AutoTokenizer.from_pretrained(directory, local_files_only=True))
 
     @torch.inference_mode()
     def prefill(self, ids: Sequence[int], after: TorchPrefix | None = None) -> TorchPrefix:
-        layers = [_Appended(*layer) for layer in after.layers] if after else [_Appended() for _ in self._layers()]
+        layers = [Appended(*layer) for layer in after.layers] if after else [Appended() for _ in self._layers()]
         mask = self._mask(len(ids), after.length, causal=len(ids)) if after else None
         hidden = self._forward(ids, layers, mask=mask)
         return TorchPrefix(tuple((layer.keys, layer.values) for layer in layers), hidden[-1:].clone())
@@ -114,7 +110,9 @@ class TorchBackend:
         start = prefix.length if prefix else 0
         mask = self._mask(len(ids), start, causal=len(ids), tree=tree)
         positions = [*range(start, start + len(ids)), *(start + len(ids) + depth for depth in tree.depths)]
-        layers = [_Concatenated(*layer) for layer in prefix.layers] if prefix else [_Concatenated() for _ in self._layers()]
+        layers = (
+            [Concatenated(*layer) for layer in prefix.layers] if prefix else [Concatenated() for _ in self._layers()]
+        )
         hidden = self._forward([*ids, *tree.tokens], layers, mask=mask, positions=positions)
         at = torch.tensor([len(ids) + row for row in rows], device=self._device)
         return self._log_probabilities(hidden[at], wanted)
@@ -205,7 +203,7 @@ class TorchDecoder:
     def __init__(self, backend: TorchBackend, prefix: TorchPrefix) -> None:
         assert prefix.hidden is not None, "a cut prefix has no last hidden state to decode from"
         self._backend = backend
-        self._layers = [_Growing(*layer) for layer in prefix.layers]
+        self._layers = [Growing(*layer) for layer in prefix.layers]
         self._hidden = prefix.hidden
 
     @torch.inference_mode()
@@ -223,68 +221,6 @@ class TorchDecoder:
         start = self._layers[0].length
         mask = self._backend._mask(len(ids), start, causal=len(ids)) if len(ids) > 1 else None
         self._hidden = self._backend._forward(ids, self._layers, mask=mask)[-1:]
-
-
-class _Layer(CacheLayerMixin):
-    """Base of the three ways to keep one layer's keys and values (B, H/G, P, D)."""
-
-    def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
-        super().__init__()
-        self.keys, self.values = keys, values
-        self.length = 0 if keys is None else keys.shape[2]
-        self.is_initialized = True
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None: ...
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.length + query_length, 0
-
-    def get_max_length(self) -> int:
-        return -1
-
-
-class _Concatenated(_Layer):
-    """For one read: new keys stand behind the prefix's while the layer is computed, then go."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if self.keys is None:
-            return key_states, value_states
-        return torch.cat([self.keys, key_states], dim=2), torch.cat([self.values, value_states], dim=2)
-
-
-class _Appended(_Concatenated):
-    """For a prefill: keeps what it returns."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        self.keys, self.values = super().update(key_states, value_states)
-        self.length = self.keys.shape[2]
-        return self.keys, self.values
-
-
-class _Growing(_Layer):
-    """For a decoder: room ahead, so that a token copies nothing but itself."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        end = self.length + key_states.shape[2]
-        if self.length == self._start or end > self.keys.shape[2]:
-            self._grow(end + DECODER_ROOM)
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
-        self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
-        super().__init__(keys, values)
-        self._start = self.length  # until the first token comes, the memory is the prefix's own
-
-    def _grow(self, room: int) -> None:
-        old = self.keys[:, :, : self.length], self.values[:, :, : self.length]
-        shape = (*old[0].shape[:2], room, old[0].shape[3])
-        self.keys, self.values = (tensor.new_empty(shape) for tensor in old)
-        self.keys[:, :, : self.length], self.values[:, :, : self.length] = old
 
 
 def _window_of(config: Any) -> float:
@@ -308,29 +244,6 @@ def _tree_sight(causal: int, tree: TreeBatch) -> np.ndarray:
             sight[node] = sight[causal + parent]
         sight[node, node] = True
     return sight
-
-
-def _attend(
-    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
-) -> tuple[Tensor, None]:
-    """Attention under an explicit mask without a copy of the keys for each query head.
-
-    The G query heads of a key head become G x N queries of one head. Measured on a CPU in
-    bf16, 176 queries over 1,263 keys, G = 6: 15.4 ms a layer against 18.8 ms with repeated keys.
-    """
-    if attention_mask is None:
-        return sdpa_attention_forward(module, query, key, value, None, **kwargs)
-    batch, heads, new, width = query.shape
-    groups = heads // key.shape[1]
-    folded = query.reshape(batch, key.shape[1], groups * new, width)
-    mask = attention_mask.expand(-1, groups, -1, -1).reshape(1, 1, groups * new, -1)
-    output = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=kwargs.get("scaling"))
-    return output.reshape(batch, heads, new, width).transpose(1, 2).contiguous(), None
-
-
-_ATTENTION = "pcd_folded"
-AttentionInterface.register(_ATTENTION, _attend)
-AttentionMaskInterface.register(_ATTENTION, sdpa_mask)
 
 
 def _detected_device() -> str:

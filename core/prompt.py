@@ -170,6 +170,6 @@ def _rendered(tokenizer: Any) -> str:
             text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         except Exception:  # templates raise what they like; jinja2 has its own hierarchy
             continue
-        if text.count(_SYSTEM_SLOT) == text.count(_USER_SLOT) == 1 and text.index(_SYSTEM_SLOT) < text.index(_USER_SLOT):
+        if text.count(_SYSTEM_SLOT) == text.count(_USER_SLOT) == 1 and _USER_SLOT in text.partition(_SYSTEM_SLOT)[2]:
             return text
     raise TokenizationError("the chat template shows neither a system turn nor a plain user turn; use another model")

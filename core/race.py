@@ -21,7 +21,18 @@ from core.owner import Cancelled, Job, LaneClock, ticking
 from core.result import Result
 from core.schema import Choice
 from core.trace import (
-    Event, FieldDecided, Judged, Lane, LaneEnded, RowCompared, RunEnded, RunStarted, Tick, TokenWritten, Waiting, WarmedUp,
+    Event,
+    FieldDecided,
+    Judged,
+    Lane,
+    LaneEnded,
+    RowCompared,
+    RunEnded,
+    RunStarted,
+    Tick,
+    TokenWritten,
+    Waiting,
+    WarmedUp,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -36,7 +47,9 @@ DRAIN_EVERY_S = 0.03
 class Race:
     """One run. `drain` until `finished`; every event of the trace comes out once and in order."""
 
-    def __init__(self, engine: Engine, request: Request, order: tuple[Lane, ...], mode: str, asked: float | None) -> None:
+    def __init__(
+        self, engine: Engine, request: Request, order: tuple[Lane, ...], mode: str, asked: float | None
+    ) -> None:
         self._engine = engine
         self._request = request
         self._order = order
@@ -140,7 +153,11 @@ class Race:
             order=self._order,
             cache=prepared.cache,
             temperature=self._request.temperature,
-            versions={"python": platform.python_version(), "transformers": version("transformers"), "torch": version("torch")},
+            versions={
+                "python": platform.python_version(),
+                "transformers": version("transformers"),
+                "torch": version("torch"),
+            },
             context=self._request.context,
             schema=self._request.schema.to_json(),
             names=tuple(field.name for field in self._request.schema),
@@ -206,7 +223,8 @@ class Reading:
         self._shown |= {(row.invented, row.name): row for row in rows}
         if comparison.outcome != "writing" and (comparison.outcome != self._outcome or rows):
             self._outcome = comparison.outcome
-            return [*rows, Judged(self._ms, "ar", comparison.outcome, dict(comparison.counts))]
+            counts = {str(flag): n for flag, n in comparison.counts.items()}
+            return [*rows, Judged(self._ms, "ar", comparison.outcome, counts)]
         return rows
 
     def _rows(self, comparison: Comparison) -> list[RowCompared]:
@@ -227,4 +245,6 @@ class Reading:
 
 
 def _assembled(result: Result) -> LaneEnded:
-    return LaneEnded(result.elapsed_ms, "pcd", "assembled", result.passes, result.tree_tokens, result.text, result.cache)
+    return LaneEnded(
+        result.elapsed_ms, "pcd", "assembled", result.passes, result.tree_tokens, result.text, result.cache
+    )

@@ -158,7 +158,9 @@ def _field(name: str, spec: Mapping[str, Any]) -> FieldDefinition:
         raise SchemaError(f"field {_short(name)}: expected an object with 'type', got {_short(spec)}")
     unknown = [key for key in spec if key not in _FIELD_KEYS]
     if unknown:
-        raise SchemaError(f"field {_short(name)}: unknown key {_short(unknown[0])}; a field has type, choices, description")
+        raise SchemaError(
+            f"field {_short(name)}: unknown key {_short(unknown[0])}; a field has type, choices, description"
+        )
     if "type" not in spec:
         raise SchemaError(f"field {_short(name)}: no type; use 'boolean' or 'enum'")
     return FieldDefinition(name, spec["type"], spec.get("description", ""), spec.get("choices", ()))

@@ -87,7 +87,9 @@ def compile_plan(schema: StructuredSchema, chat: ChatFormat, vocabulary: Vocabul
     written = [(field, list(surface_forms(field))) for field in schema]
     prompt = chat.prompt(schema, [member(field.name, text) for field, forms in written for _, text in forms])
     nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
-    tries = tuple(_grown(field, _forms(field, forms, prompt, vocabulary), vocabulary, nodes) for field, forms in written)
+    tries = tuple(
+        _grown(field, _forms(field, forms, prompt, vocabulary), vocabulary, nodes) for field, forms in written
+    )
     depths: list[int] = []
     for parent, _ in nodes:
         depths.append(0 if parent < 0 else depths[parent] + 1)
@@ -174,7 +176,11 @@ def _placed(path: Sequence[int], nodes: dict[tuple[int, int], int]) -> int:
 
 
 def _fork(
-    forms: Sequence[Form], children: Sequence[tuple[int, tuple[int, ...]]], depth: int, vocabulary: Vocabulary, node: int
+    forms: Sequence[Form],
+    children: Sequence[tuple[int, tuple[int, ...]]],
+    depth: int,
+    vocabulary: Vocabulary,
+    node: int,
 ) -> Fork:
     """Which vocabulary tokens go into which branch.
 
@@ -202,5 +208,3 @@ def _continuations(form: Form, depth: int, vocabulary: Vocabulary) -> Iterator[i
     for token, text in vocabulary.extending(rest):
         if form.ending.fullmatch(text, len(rest)):
             yield token
-
-

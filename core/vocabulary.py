@@ -13,7 +13,6 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-
 #: What is taken out of a tokenizer.json: nothing may become a control token, nothing may be cut.
 _PLAIN = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
 
@@ -32,7 +31,9 @@ class Vocabulary:
     def __init__(self, tokenizer: Any) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
-            raise TokenizationError(f"{type(tokenizer).__name__} has no fast tokenizer; use a model with a tokenizer.json")
+            raise TokenizationError(
+                f"{type(tokenizer).__name__} has no fast tokenizer; use a model with a tokenizer.json"
+            )
         data = json.loads(backend.to_str())
         added: dict[str, int] = {entry["content"]: entry["id"] for entry in data["added_tokens"]}
         # Without its added tokens a tokenizer reads `<|im_end|>` or `<tool_call>` as characters.
@@ -62,7 +63,9 @@ class Vocabulary:
         rows = [encoding.ids for encoding in self._plain.encode_batch(list(texts), add_special_tokens=False)]
         for text, ids in zip(texts, rows, strict=True):
             if not self._control_ids.isdisjoint(ids):
-                raise TokenizationError(f"the tokenizer makes a control token of plain text in {text[:60]!r}; remove it")
+                raise TokenizationError(
+                    f"the tokenizer makes a control token of plain text in {text[:60]!r}; remove it"
+                )
         return rows
 
     def encode_after(self, before: str, texts: Sequence[str]) -> list[list[int]]:

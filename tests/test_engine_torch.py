@@ -10,7 +10,7 @@ import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
-from core import engine_torch
+from core import engine_torch, torch_attention
 from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine, Request
 from core.engine_torch import TorchBackend
@@ -275,7 +275,7 @@ def test_a_bf16_model_decides_every_field(tiny):
 
 
 def test_a_decoder_that_outgrows_its_room_writes_what_plain_forwards_write(tiny, checkpoint, monkeypatch):
-    monkeypatch.setattr(engine_torch, "DECODER_ROOM", 4)
+    monkeypatch.setattr(torch_attention, "DECODER_ROOM", 4)
     backend, forward = tiny("llama"), plain_forward(checkpoint("llama", "qwen"))
     ids = prompt_ids(backend)
     decoder, written = backend.decoder(backend.prefill(ids)), []
