@@ -90,11 +90,13 @@ def lexicon(name: str) -> Lexicon:
 def token_texts(tokenizer: PreTrainedTokenizerFast) -> tuple[bytes, ...]:
     """The bytes of each id, empty for special and added tokens."""
     bytes_of = {character: byte for byte, character in bytes_to_unicode().items()}
+    added = set(tokenizer.added_tokens_decoder)
+    byte_level = "ByteLevel" in tokenizer.backend_tokenizer.to_str()
     texts = [b""] * len(tokenizer)
     for token, i in tokenizer.get_vocab().items():
-        if i in tokenizer.added_tokens_decoder:
+        if i in added:
             continue
-        if all(character in bytes_of for character in token) and "ByteLevel" in tokenizer.backend_tokenizer.to_str():
+        if byte_level:
             texts[i] = bytes(bytes_of[character] for character in token)
         elif token.startswith("<0x"):
             texts[i] = bytes.fromhex(token[3:5])

@@ -5,16 +5,19 @@ import math
 import random
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
-from core.engine import Engine, Request
+from core.engine import Engine, Prepared, Request
+from core.engine_torch import TorchBackend
 from core.models import resolve
 from core.presets import FOLDER, Preset
+from core.result import Result
 from core.schema import FieldDefinition, StructuredSchema
 from core.trace import load, save
 from tests import oracle
@@ -25,8 +28,8 @@ pytestmark = pytest.mark.model
 MODEL = "smollm2-135m"
 CLOSE = 1e-3
 PRESETS = sorted(path.stem for path in FOLDER.glob("*.json"))
-#: Lines scored alone, per preset: a prompt of 2,000 tokens takes seconds for each.
-MOST_LINES = 14
+#: Choices and fields that are drawn from the big presets.
+MOST_CHOICES, MOST_FIELDS = 24, 8
 
 
 def preset(name):
@@ -39,16 +42,10 @@ def engine():
 
 
 @pytest.fixture(scope="module")
-def forward():
-    """(ids, n) -> log-probabilities, by the library's own forward without a cache."""
+def plain():
+    """The same weights in the library's own model."""
     folder = resolve(MODEL).directory
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
-
-    @torch.inference_mode()
-    def of(ids, n):
-        return model(input_ids=torch.tensor([ids]), use_cache=False, logits_to_keep=n).logits[0].double().log_softmax(-1).numpy()
-
-    return of
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
 
 
 @pytest.fixture(scope="module")
@@ -56,65 +53,111 @@ def texts(engine):
     return token_texts(engine.backend.tokenizer)
 
 
-@pytest.fixture
-def passes(engine):
-    """Calls of the model's body, counted by a hook of the test's own."""
-    calls = []
-    hook = engine.backend.model.get_decoder().register_forward_pre_hook(lambda *_: calls.append(1))
-    yield calls
-    hook.remove()
+@dataclass(frozen=True)
+class Runs:
+    """One preset, decided cold and warm; passes counted by a hook of the test's own."""
+
+    asked: Preset
+    prepared: Prepared
+    cold: Result
+    warm: Result
+    cold_passes: int
+    warm_passes: int
+
+
+@pytest.fixture(scope="module")
+def runs(engine):
+    @cache
+    def made(name):
+        asked, calls, results = preset(name), [], []
+        hook = engine.backend.model.get_decoder().register_forward_pre_hook(lambda *_: calls.append(len(results)))
+        for _ in range(2):
+            results.append(engine.run_parallel(asked.context, asked.schema))
+        hook.remove()
+        prepared = engine.prepare(Request(asked.context, asked.schema))
+        return Runs(asked, prepared, *results, calls.count(0), calls.count(1))
+
+    return made
+
+
+def alone(plain):
+    """Log-probabilities by plain forwards of the whole, without a cache."""
+
+    @torch.inference_mode()
+    def forward(ids, n):
+        logits = plain(input_ids=torch.tensor([ids]), use_cache=False, logits_to_keep=n).logits
+        return logits[0].double().log_softmax(-1).numpy()
+
+    return forward
+
+
+def after(plain, prompt):
+    """Log-probabilities of lines after one prompt, which the library's own cache holds."""
+    start = len(prompt) - 1
+    with torch.inference_mode():
+        cache = plain(input_ids=torch.tensor([prompt[:start]]), cache=DynamicCache(), logits_to_keep=1).cache
+
+    @torch.inference_mode()
+    def forward(ids, n):
+        assert ids[:start] == prompt[:start] and len(ids) == start + n
+        logits = plain(input_ids=torch.tensor([ids[start:]]), cache=cache).logits
+        cache.crop(-n)
+        return logits[0].double().log_softmax(-1).numpy()
+
+    return forward
 
 
 def encode(engine, text):
     return engine.backend.tokenizer(text, add_special_tokens=False).input_ids
 
 
-def drawn(schema, seed):
-    """{field: choices to score alone}: whole fields while they are few, else a draw."""
-    fields = list(schema)
-    random.Random(seed).shuffle(fields)
-    chosen, left = {}, MOST_LINES
-    for field in fields:
-        choices = range(len(field.choices))
-        lines = 2 * len(choices) if field.field_type == "boolean" else len(choices)
-        if lines > left and chosen:
-            continue
-        chosen[field.name] = set(choices) if lines <= MOST_LINES else set(random.Random(seed).sample(choices, 4))
-        left -= min(lines, MOST_LINES)
-    return chosen
+def drawn(schema, name):
+    """{field: choices to score}: all of them where they are few."""
+    draw = random.Random(name)
+    fields = draw.sample(list(schema), min(MOST_FIELDS, len(schema)))
+    return {
+        field.name: sorted(draw.sample(range(len(field.choices)), min(MOST_CHOICES, len(field.choices)))) for field in fields
+    }
+
+
+def oracle_scores(engine, run, texts, forward, field, choices):
+    plan, ids = run.prepared.plan, run.prepared.whole
+    return oracle.field_scores(
+        run.asked.schema[field], plan.prompt, ids, lambda text: encode(engine, text), texts, forward, choices
+    )
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_presets_numbers_equal_each_line_scored_alone(engine, forward, texts, name):
-    asked = preset(name)
-    cold = engine.run_parallel(asked.context, asked.schema)
-    warm = engine.run_parallel(asked.context, asked.schema)
-    prepared = engine.prepare(Request(asked.context, asked.schema))
-    decisions = {decision.name: (decision, again) for decision, again in zip(cold.decisions, warm.decisions, strict=True)}
-    for field, choices in drawn(asked.schema, seed=name).items():
-        scores = oracle.field_scores(
-            asked.schema[field], prepared.plan.prompt, prepared.whole, lambda text: encode(engine, text), texts, forward, choices
-        )
-        for decision in decisions[field]:
-            for i in choices:
-                assert decision.scores[i] == pytest.approx(scores[i], abs=CLOSE)
+def test_a_presets_numbers_equal_each_line_scored_alone(engine, plain, texts, runs, name):
+    run = runs(name)
+    forward = after(plain, run.prepared.whole)
+    for field, choices in drawn(run.asked.schema, name).items():
+        scores = oracle_scores(engine, run, texts, forward, field, choices)
+        for result in (run.cold, run.warm):
+            decision = next(decision for decision in result.decisions if decision.name == field)
+            assert [decision.scores[i] for i in choices] == pytest.approx([scores[i] for i in choices], abs=CLOSE)
             if len(choices) == len(decision.choices):
                 assert decision.probabilities == pytest.approx(oracle.probabilities(scores), abs=CLOSE)
                 assert scores[decision.winner] == pytest.approx(max(scores), abs=2 * CLOSE)
 
 
+@pytest.mark.parametrize("name", ["fintech_fraud", "code_audit"])
+def test_a_choice_scored_without_any_cache_has_the_same_score(engine, plain, texts, runs, name):
+    run = runs(name)
+    for result in (run.cold, run.warm):
+        decision = result.decisions[0]
+        scores = oracle_scores(engine, run, texts, alone(plain), decision.name, choices=[0])
+        assert decision.scores[0] == pytest.approx(scores[0], abs=CLOSE)
+
+
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_takes_two_passes_cold_and_one_warm(engine, passes, name):
-    asked = preset(name)
-    engine.run_parallel(asked.context, asked.schema)
-    for cache, expected in ((False, 2), (True, 1)):
-        del passes[:]
-        result = engine.run_parallel(asked.context, asked.schema, cache=cache)
-        assert len(passes) == result.passes == expected
-        shape = result.to_json()
+def test_a_preset_takes_two_passes_cold_and_one_warm(runs, name):
+    run = runs(name)
+    assert (run.cold.cache, run.warm.cache) == ("miss", "hit")
+    assert (run.cold_passes, run.cold.passes, run.warm_passes, run.warm.passes) == (2, 2, 1, 1)
+    for shape in (run.cold.to_json(), run.warm.to_json()):
         assert (shape["is_valid_json"], shape["schema_match"]) == (True, True)
-        for telemetry in shape["field_telemetry"].values():
-            assert 0 < telemetry["candidate_mass"] <= 1
+        assert all(0 < telemetry["candidate_mass"] <= 1 for telemetry in shape["field_telemetry"].values())
 
 
 @pytest.mark.parametrize("trap", ["blood_types", "trailing_punct", "numeric_like", "whitespace", "prefixes"])
@@ -178,10 +221,10 @@ def test_the_decode_command_prints_the_result_and_nothing_else():
     assert shape["prefill_ms"] > 0 < shape["suffix_eval_ms"]
 
 
-def test_scores_in_bf16_stay_near_those_in_float32(engine):
-    """Not exactness: bf16 differs by as much as splitting one plain forward in two does."""
-    asked = preset("fintech_fraud")
-    short = Engine.load(MODEL, dtype="bfloat16").run_parallel(asked.context, asked.schema)
-    exact = engine.run_parallel(asked.context, asked.schema)
-    for one, other in zip(short.decisions, exact.decisions, strict=True):
-        assert np.array(one.scores) == pytest.approx(np.array(other.scores), abs=1.0)
+def test_scores_in_bf16_stay_near_those_in_float32(runs):
+    """Not exactness: bf16 differs by about as much as splitting one plain forward in two does."""
+    run = runs("fintech_fraud")
+    engine = Engine(TorchBackend.load(resolve(MODEL).directory, dtype="bfloat16"), MODEL)
+    short = engine.run_parallel(run.asked.context, run.asked.schema)
+    for one, other in zip(short.decisions, run.cold.decisions, strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1.0)
