@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 
+from core.engine import default_of
 from core.models import ModelNotFound, require_known
 from core.presets import load_presets
 from core.resident import Resident
@@ -28,10 +30,12 @@ def main() -> None:
 
 def flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Parallel constrained decoding beside streamed JSON, in a browser.")
-    parser.add_argument("--model", default="auto", help="a name of python -m core.models, a hub id, a path, or none")
-    parser.add_argument("--backend", default="auto", choices=["auto", "torch"])
-    parser.add_argument("--dtype", default="auto", choices=["auto", "bfloat16", "float16", "float32"])
-    parser.add_argument("--host", default="127.0.0.1")
+    # A Space passes no flags; PCD_* and Gradio's own variable are its way to choose.
+    names = "a name of python -m core.models, a hub id, a path, or none"
+    parser.add_argument("--model", default=default_of("MODEL"), help=names)
+    parser.add_argument("--backend", default=default_of("BACKEND"), choices=["auto", "torch"])
+    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
+    parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=_port, default=7860)
     parser.add_argument("--offline", action="store_true", help="ask no network at all")
     return parser

@@ -105,9 +105,9 @@ function runLine({ run }) {
 function untimed({ run, warmUp, clickToScreen }) {
   if (!run) return '';
   const times = [`${duration(run.ms).join(' ')} waiting`];
-  if (clickToScreen) times.push(`${duration(clickToScreen).join(' ')} from click to screen`);
   if (warmUp) times.push(`${duration(warmUp.took_ms).join(' ')} warm-up${warmUp.when === 'load' ? ' at load' : ''}`);
-  return `Not in the clocks: ${times.join(', ')}`;
+  const whole = clickToScreen ? ` · Click to screen, everything: ${duration(clickToScreen).join(' ')}` : '';
+  return `Not in the clocks: ${times.join(', ')}${whole}`;
 }
 
 function verdict({ outcome, counts }) {

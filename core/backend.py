@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from core.trie import TreeBatch
-
 
 class BackendMissing(RuntimeError):
     """A backend that cannot run here; the message says what to install or to choose."""
@@ -32,6 +30,19 @@ class Identity:
     window: int  # positions that the model can read
     vocab_size: int  # logits per position, padding included
     end_ids: frozenset[int]  # tokens that end a turn
+
+
+@dataclass(frozen=True)
+class TreeBatch:
+    """The tries of all fields in one sequence, parents before children.
+
+    Only nodes with a fork at or below them are here; fields share nodes where their lines
+    begin alike. Depth 0 follows the prompt's last token.
+    """
+
+    tokens: tuple[int, ...]  # (N,)
+    parents: tuple[int, ...]  # (N,) -1: the prompt
+    depths: tuple[int, ...]  # (N,)
 
 
 class Prefix(Protocol):

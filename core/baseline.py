@@ -69,7 +69,8 @@ class Mask:
         return self._bits[0]
 
     def advance(self, token: int) -> None:
-        assert self._matcher.consume_token(token), self._matcher.get_error()
+        allowed = self._matcher.consume_token(token)
+        assert allowed, self._matcher.get_error()
 
     @property
     def closed(self) -> bool:

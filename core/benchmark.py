@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from core.backend import BackendMissing, ModelUnsupported
+from core.backend import BackendMissing, ModelUnsupported, TreeBatch
 from core.engine import Engine, Prepared, Request
 from core.engine_torch import TorchBackend, TorchPrefix
 from core.models import ModelError, ModelNotFound
 from core.presets import FOLDER, Preset
-from core.trie import TreeBatch
 
 
 @dataclass(frozen=True)

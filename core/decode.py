@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.backend import BackendMissing, ModelUnsupported
-from core.engine import Engine
+from core.engine import Engine, default_of
 from core.models import ModelError, ModelNotFound
 from core.presets import Preset
 
@@ -17,9 +17,10 @@ from core.presets import Preset
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m core.decode", description=__doc__)
     parser.add_argument("file", type=Path, help="a preset: JSON with 'context' and 'schema'")
-    parser.add_argument("--model", default="auto", help="a name of python -m core.models, a hub id or a path")
-    parser.add_argument("--backend", default="auto")
-    parser.add_argument("--dtype", default="auto", choices=["auto", "bfloat16", "float16", "float32"])
+    names = "a name of python -m core.models, a hub id or a path"
+    parser.add_argument("--model", default=default_of("MODEL"), help=names)
+    parser.add_argument("--backend", default=default_of("BACKEND"))
+    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--offline", action="store_true", help="ask no network")
     given = parser.parse_args(arguments)

@@ -30,6 +30,10 @@ from core.vocabulary import Vocabulary
 
 Emit = Callable[[Event], None]
 
+#: Query-key pairs of the one masked pass after a cached head; past them the whole prompt gets a causal
+#: prefill, which needs no mask and skips what is masked. A tiny model, 3,793 tokens: 0.10 s against 0.54 s.
+DENSE_PAIRS = 8_000_000
+
 
 class PromptTooLong(ValueError):
     """Prompt and answer do not fit the model's window."""
@@ -47,7 +51,8 @@ class Request:
             raise ValueError("the context is empty; give the text that the fields are about")
         if not self.context.isascii() and any("\ud800" <= c <= "\udfff" for c in self.context):
             raise ValueError("the context holds half a character (a lone surrogate); remove it")
-        if not 0.0 < self.temperature < float("inf"):
+        is_number = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
+        if not is_number or not 0.0 < self.temperature < float("inf"):
             raise ValueError(f"temperature {self.temperature!r} must be a finite number above 0; 1.0 is neutral")
 
 
@@ -59,11 +64,12 @@ class Prepared:
     plan: Plan
     context: tuple[int, ...]
     head: Prefix | None
+    is_long: bool  # so long that a causal prefill of everything beats one masked pass after the head
     took_ms: float
 
     @property
     def cache(self) -> CacheState:
-        if not self.request.cache:
+        if self.is_long or not self.request.cache:
             return "off"
         return "miss" if self.head is None else "hit"
 
@@ -129,8 +135,12 @@ class Engine:
 
         Raises `ValueError` for an empty context or a bad temperature, `PromptTooLong`, `TokenizationError`.
         """
+        return self.submit(context, schema, temperature, cache=cache).result()
+
+    def submit(self, context: str, schema: StructuredSchema, temperature: float = 1.0, *, cache: bool = True) -> Job:
+        """`run_parallel` without waiting: its `Result` is the job's, and the job can be cancelled."""
         request = Request(context, schema, temperature, cache)
-        return self.owner.submit(lambda job: self._parallel_job(request, job)).result()
+        return self.owner.submit(lambda job: self._parallel_job(request, job))
 
     def race(
         self,
@@ -167,8 +177,10 @@ class Engine:
         started = time.perf_counter()
         plan = self._plans.plan(request.schema)
         context = tuple(plan.prompt.context_ids(self.vocabulary, request.context))
-        head = self._plans.head(request.schema) if request.cache else None
-        prepared = Prepared(request, plan, context, head, (time.perf_counter() - started) * 1e3)
+        new = len(context) + len(plan.prompt.tail) + len(plan.tree.tokens)
+        is_long = new * (len(plan.prompt.head) + new) > DENSE_PAIRS
+        head = self._plans.head(request.schema) if request.cache and not is_long else None
+        prepared = Prepared(request, plan, context, head, is_long, (time.perf_counter() - started) * 1e3)
         self._check_window(prepared)
         return prepared
 
@@ -286,6 +298,7 @@ class Engine:
             cache=prepared.cache,
             strategy="tree",
             model=self.model,
+            why=self.why,
             backend=identity.backend,
             device=identity.device,
             dtype=identity.dtype,
@@ -305,8 +318,12 @@ def stream_naive_generation(context: str, schema: StructuredSchema, mode: str = 
 @cache
 def default_engine() -> Engine:
     """The engine that PCD_MODEL, PCD_BACKEND and PCD_DTYPE choose; loaded once, at the first call."""
-    name, backend, dtype = (os.environ.get(f"PCD_{key}") or "auto" for key in ("MODEL", "BACKEND", "DTYPE"))
-    return Engine.load(name, backend=backend, dtype=dtype)
+    return Engine.load(default_of("MODEL"), backend=default_of("BACKEND"), dtype=default_of("DTYPE"))
+
+
+def default_of(setting: str) -> str:
+    """PCD_MODEL, PCD_BACKEND or PCD_DTYPE, `auto` where it is not set."""
+    return os.environ.get(f"PCD_{setting}") or "auto"
 
 
 def _backend_class(name: str) -> Any:

@@ -18,9 +18,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from core.backend import BackendMissing, Identity, ModelUnsupported
+from core.backend import BackendMissing, Identity, ModelUnsupported, TreeBatch
 from core.torch_attention import ATTENTION, Appended, Concatenated, Growing
-from core.trie import TreeBatch
 
 #: Rows of the output head turned to float32 at a time. On a CPU a piece should stay in cache:
 #: 57 rows against 151,936 x 1,536 take 860 ms in pieces of 16,384 and 410 ms in pieces of 1,024.
@@ -65,7 +64,7 @@ class TorchBackend:
             backend="torch",
             device=device_name(self._device),
             dtype=str(self._head.dtype).removeprefix("torch."),
-            window=model.config.max_position_embeddings,
+            window=getattr(model.config, "max_position_embeddings", None) or _unwindowed(model.config),
             vocab_size=len(self._head),
             end_ids=_end_ids(model.generation_config.eos_token_id, tokenizer.eos_token_id),
         )
@@ -94,7 +93,7 @@ class TorchBackend:
     @torch.inference_mode()
     def prefill(self, ids: Sequence[int], after: TorchPrefix | None = None) -> TorchPrefix:
         layers = [Appended(*layer) for layer in after.layers] if after else [Appended() for _ in self._layers()]
-        mask = self._mask(len(ids), after.length, causal=len(ids)) if after else None
+        mask = self._mask(after.length, len(ids)) if after else None
         hidden = self._forward(ids, layers, mask=mask)
         return TorchPrefix(tuple((layer.keys, layer.values) for layer in layers), hidden[-1:].clone())
 
@@ -108,7 +107,7 @@ class TorchBackend:
         wanted: Sequence[np.ndarray],
     ) -> list[np.ndarray]:
         start = prefix.length if prefix else 0
-        mask = self._mask(len(ids), start, causal=len(ids), tree=tree)
+        mask = self._mask(start, len(ids), tree)
         positions = [*range(start, start + len(ids)), *(start + len(ids) + depth for depth in tree.depths)]
         layers = (
             [Concatenated(*layer) for layer in prefix.layers] if prefix else [Concatenated() for _ in self._layers()]
@@ -164,7 +163,7 @@ class TorchBackend:
         )
         return output.last_hidden_state[0]
 
-    def _mask(self, new: int, start: int, causal: int, tree: TreeBatch | None = None) -> Tensor:
+    def _mask(self, start: int, causal: int, tree: TreeBatch | None = None) -> Tensor:
         """Additive mask (1, 1, N, P + N): each token sees the prefix, what leads to it, and itself."""
         seen = np.tri(causal, dtype=bool) if tree is None else _tree_sight(causal, tree)
         blocked = torch.from_numpy(~seen).to(self._device)
@@ -180,9 +179,11 @@ class TorchBackend:
         and a float32 copy of a 151,936 x 1,536 head is 933 MB.
         """
         hidden = hidden.float()
-        row = torch.from_numpy(np.repeat(np.arange(len(wanted)), [len(ids) for ids in wanted])).to(self._device)
-        token = torch.from_numpy(np.concatenate(wanted)).to(self._device)
-        logits = torch.empty(len(token), device=self._device)
+        rows = np.repeat(np.arange(len(wanted)), [len(ids) for ids in wanted])
+        ids = np.concatenate(wanted)
+        order = np.argsort(ids, kind="stable")  # so that a piece of the head meets one run of them
+        row, token = (torch.from_numpy(array[order]).to(self._device) for array in (rows, ids))
+        logits = torch.empty(len(ids), device=self._device)
         totals = []  # log of the summed exponentials, by piece
         size = HEAD_CHUNK.get(self._device.type, HEAD_CHUNK_ELSEWHERE)
         for first in range(0, len(self._head), size):
@@ -190,10 +191,11 @@ class TorchBackend:
             if self._bias is not None:
                 piece += self._bias[first : first + size].float()
             totals.append(piece.logsumexp(-1))
-            here = torch.nonzero((token >= first) & (token < first + size)).squeeze(1)
+            here = slice(*np.searchsorted(ids[order], (first, first + size)))
             logits[here] = piece[row[here], token[here] - first]
         normaliser = torch.stack(totals).logsumexp(0)  # (R,)
-        flat = (logits - normaliser[row]).cpu().numpy()
+        flat = np.empty(len(ids), dtype=np.float32)
+        flat[order] = (logits - normaliser[row]).cpu().numpy()
         return np.split(flat, np.cumsum([len(ids) for ids in wanted])[:-1])
 
 
@@ -219,8 +221,12 @@ class TorchDecoder:
     @torch.inference_mode()
     def append(self, ids: Sequence[int]) -> None:
         start = self._layers[0].length
-        mask = self._backend._mask(len(ids), start, causal=len(ids)) if len(ids) > 1 else None
+        mask = self._backend._mask(start, len(ids)) if len(ids) > 1 else None
         self._hidden = self._backend._forward(ids, self._layers, mask=mask)[-1:]
+
+
+def _unwindowed(config: Any) -> int:
+    raise ModelUnsupported(f"{config.model_type} models do not state how many tokens they can read; use another model")
 
 
 def _window_of(config: Any) -> float:
@@ -262,7 +268,7 @@ def _detected_dtype(device: torch.device) -> torch.dtype:
 def _cpu_computes_bf16() -> bool:
     if platform.machine() in ("x86_64", "AMD64"):
         return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -273,7 +279,7 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def device_name(device: torch.device) -> str:
-    """The device as people know it: `cuda (NVIDIA H200)`, `mps`, `cpu (AMD EPYC ...)`."""
+    """The device as people know it: `cuda (NVIDIA H200)`, `mps`, `cpu (2 threads)`."""
     if device.type == "cuda":
         return f"cuda ({torch.cuda.get_device_name(device)})"
-    return device.type
+    return f"cpu ({torch.get_num_threads()} threads)" if device.type == "cpu" else device.type

@@ -64,10 +64,11 @@ def is_whole(folder: Path, stamp: str) -> bool:
     """Whether `folder` was published with this stamp and still has every file at its full size."""
     try:
         origin = json.loads((folder / _STAMP_FILE).read_text("utf-8"))
-    except FileNotFoundError:
+        known, files = origin["stamp"], origin["files"].items()
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):  # none, or a damaged one
         return False
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    return origin["stamp"] == stamp and all(sizes.get(name) == size for name, size in origin["files"].items())
+    return known == stamp and all(sizes.get(name) == size for name, size in files)
 
 
 @contextmanager

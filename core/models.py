@@ -158,7 +158,7 @@ def require_known(name: str) -> None:
 
 
 def _looks_like_hub_id(name: str) -> bool:
-    return _HUB_ID.fullmatch(name) is not None and not name.endswith(".gguf")
+    return bool(_HUB_ID.fullmatch(name)) and not re.search(r"--|\.\.|\.git$|\.gguf$|[-.](/|$)", name)
 
 
 def known_models() -> tuple[KnownModel, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,9 +61,13 @@ class Job:
         try:
             self.check()
             self._value = self._work(self)
+        except Cancelled as error:
+            # Without its traceback, whose frames would keep the run's KV alive until the next full collection.
+            self._error = error.with_traceback(None)
         except BaseException as error:  # handed to whoever waits for the result
             self._error = error
         finally:
+            del self._work
             self._done.set()
 
 
@@ -107,6 +111,7 @@ class Owner:
                 self._change.wait_for(lambda: self._waiting)
                 job = self._running = self._waiting.popleft()
             job.run()
+            del job  # or an idle thread keeps the last job's engine and result
             with self._change:
                 self._running = None
 
@@ -153,7 +158,7 @@ class LaneClock:
 
 
 @contextmanager
-def ticking(tick: Callable[[], None], every_s: float = 0.05):
+def ticking(tick: Callable[[], None], every_s: float = 0.05) -> Iterator[None]:
     """Calls `tick` from a thread beside, also while the owner sits in a long pass."""
     stop = threading.Event()
 

@@ -99,7 +99,7 @@ class Race:
             self._job.result()
         except Cancelled:
             return "stopped", "stopped"
-        except ValueError as error:  # SchemaError, PromptTooLong, TokenizationError: the user can mend it
+        except (ValueError, ArithmeticError) as error:  # such as PromptTooLong: a person can mend it
             return "failed", str(error)
         except Exception as error:  # the border of the engine: the page must learn that there is no answer
             log.exception("a race failed")
@@ -115,11 +115,13 @@ class Race:
         self._events.append(WarmedUp(waited, self._engine.warm_up_ms, "load"))
         lanes = {"pcd": self._parallel, "ar": self._baseline}
         prefix = None
-        for lane in self._order:
-            job.check()
-            prefix = lanes[lane](prepared, job) or prefix
-        # Only now: the first lane must not warm the head of the second.
-        self._engine.keep_head(prepared, prefix)
+        try:
+            for lane in self._order:
+                job.check()
+                prefix = lanes[lane](prepared, job) or prefix
+        finally:
+            # Only now: the first lane must not warm the head of the second.
+            self._engine.keep_head(prepared, prefix)
 
     def _parallel(self, prepared: Prepared, job: Job) -> Any:
         clock = LaneClock(self._engine.backend.synchronize, plan=prepared.took_ms)

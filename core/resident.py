@@ -49,7 +49,8 @@ class Resident:
             self._failed(str(error))
         except Exception as error:  # the thread's border: the page must not wait for ever
             log.exception("loading %s failed", name)
-            self._failed(f"{name} could not be loaded: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+            reason = str(error).strip().partition("\n")[0][:200] or "no reason given"
+            self._failed(f"{name} could not be loaded: {type(error).__name__}, {reason}; the log has more")
         else:
             identity = engine.backend.identity
             self.engine = engine

@@ -63,6 +63,7 @@ class Result:
     cache: CacheState  # the head prefix: found, made, or not used
     strategy: Literal["tree", "rows"]
     model: str
+    why: str  # why this model runs
     backend: str
     device: str
     dtype: str
@@ -92,6 +93,7 @@ class Result:
             "parsed_json": {d.name: {"value": d.value, "prob": d.probability} for d in self.decisions},
             "field_telemetry": {d.name: _telemetry(d) for d in self.decisions},
             "model": self.model,
+            "why": self.why,
             "backend": self.backend,
             "device": self.device,
             "dtype": self.dtype,

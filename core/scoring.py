@@ -27,6 +27,10 @@ def decide(trie: FieldTrie, rows: Sequence[np.ndarray], temperature: float) -> D
         score = sum(masses[fork][branch] for fork, branch in path)
         scores[form.choice] = np.logaddexp(scores[form.choice], score)
         levels[form.choice] = levels[form.choice] or len(path)  # of the canonical form, which comes first
+    if not np.isfinite(scores).all():
+        raise ArithmeticError(
+            f"field {trie.field.name!r}: the model gives no finite scores; load it with another dtype, such as float32"
+        )
     return Decision(
         name=trie.field.name,
         choices=trie.field.choices,

@@ -102,5 +102,3 @@ def _attend(
 ATTENTION = "pcd_folded"
 AttentionInterface.register(ATTENTION, _attend)
 AttentionMaskInterface.register(ATTENTION, sdpa_mask)
-
-

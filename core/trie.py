@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.backend import TreeBatch
 from core.prompt import ChatFormat, Prompt, literal, member
 from core.schema import FieldDefinition, StructuredSchema
-from core.vocabulary import TokenizationError, Vocabulary
+from core.vocabulary import BARE_END, TokenizationError, Vocabulary
 
 #: What a token may hold after a string's closing quote: `",\n`, `"\n}`, `"`, `"},` ...
 _AFTER_QUOTE = re.compile(rb"[ \t\r\n]*(?:[,}].*)?", re.DOTALL)
-#: A bare value (number, true, null) is over at the first of these.
-_AFTER_BARE = re.compile(rb"[,} \t\r\n].*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,11 @@ class Form:
     tokens: tuple[int, ...]  # of the whole line
     text: bytes  # of the line up to the end of the value
     starts: tuple[int, ...]  # byte offset of each token in the line
-    ending: re.Pattern[bytes]  # what may follow the value
+    is_quoted: bool  # a string; a bare value is over at the first byte that cannot go on with it
+
+    def rest(self, depth: int) -> bytes:
+        """What is left of the value after `depth` tokens."""
+        return self.text[self.starts[depth] :]
 
 
 @dataclass(frozen=True)
@@ -52,19 +55,6 @@ class FieldTrie:
     forks: tuple[Fork, ...]
     #: For each form, the (fork, branch) pairs on its path.
     paths: tuple[tuple[tuple[int, int], ...], ...]
-
-
-@dataclass(frozen=True)
-class TreeBatch:
-    """The tries of all fields in one sequence, parents before children.
-
-    Only nodes with a fork at or below them are here; fields share nodes where their lines
-    begin alike. Depth 0 follows the prompt's last token.
-    """
-
-    tokens: tuple[int, ...]  # (N,)
-    parents: tuple[int, ...]  # (N,) -1: the prompt
-    depths: tuple[int, ...]  # (N,)
 
 
 @dataclass(frozen=True)
@@ -121,8 +111,7 @@ def _forms(
         pieces = [vocabulary.bytes_of(token) for token in ids]
         starts = tuple(int(n) for n in np.cumsum([0, *map(len, pieces)]))
         value = b"".join(pieces).removesuffix(layout.after.encode())
-        ending = _AFTER_QUOTE if text.startswith('"') else _AFTER_BARE
-        forms.append(Form(choice, tuple(ids), value, starts, ending))
+        forms.append(Form(choice, tuple(ids), value, starts, text.startswith('"')))
     return forms
 
 
@@ -189,22 +178,32 @@ def _fork(
     """
     canonical = {token: branch for branch, (token, _) in enumerate(children)}
     owners: dict[int, int] = {}  # token -> branch, -1 where several claim it
+    over = -1  # the branch of the bare value that is complete here
     for branch, (_, members) in enumerate(children):
         for i in members:
+            if forms[i].rest(depth) == b"":
+                over = branch
             for token in _continuations(forms[i], depth, vocabulary):
                 if owners.setdefault(token, branch) != branch:
                     owners[token] = -1
     owners |= canonical
-    pairs = sorted((branch, token) for token, branch in owners.items() if branch >= 0)
-    branches, tokens = np.array(pairs, dtype=np.int64).T
-    return Fork(node, tokens, branches, len(children))
+    tokens = np.array(list(owners), dtype=np.int64)
+    branch_of = np.array(list(owners.values()), dtype=np.int64)
+    if over >= 0:  # tens of thousands of tokens: not one by one
+        ends = np.setdiff1d(vocabulary.bare_ends, tokens, assume_unique=True)
+        tokens, branch_of = np.append(tokens, ends), np.append(branch_of, np.full(len(ends), over))
+    order = np.lexsort((tokens, branch_of))[np.count_nonzero(branch_of < 0) :]
+    return Fork(node, tokens[order], branch_of[order], len(children))
 
 
 def _continuations(form: Form, depth: int, vocabulary: Vocabulary) -> Iterator[int]:
     """Tokens whose text goes on with the form: a beginning of what is left of it, or all of it and what may follow."""
-    rest = form.text[form.starts[depth] :]
+    rest = form.rest(depth)
     for token, _ in vocabulary.starting(rest):
         yield token
+    if not rest:
+        return
     for token, text in vocabulary.extending(rest):
-        if form.ending.fullmatch(text, len(rest)):
+        after = text[len(rest) :]
+        if _AFTER_QUOTE.fullmatch(after) if form.is_quoted else BARE_END.match(after):
             yield token

@@ -7,14 +7,19 @@ spread over several tokens. Knows nothing of prompts or schemas.
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 #: What is taken out of a tokenizer.json: nothing may become a control token, nothing may be cut.
-_PLAIN = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+_PLAIN: dict[str, Any] = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+
+#: The first byte after a bare JSON value: number, true, null.
+BARE_END = re.compile(rb"[,} \t\r\n]")
 
 
 class TokenizationError(ValueError):
@@ -53,6 +58,8 @@ class Vocabulary:
             self._ids.setdefault(text, []).append(i)
         self._sorted = sorted(self._ids)
         self._longest = max(map(len, self._sorted))
+        #: Tokens that begin where a bare JSON value is over.
+        self.bare_ends = np.array(sorted(i for i, text in self._bytes.items() if BARE_END.match(text)), dtype=np.int64)
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text` as plain text: no special or added token comes out of it."""

@@ -20,13 +20,27 @@ import gradio as gr
 
 from core.compare import compare
 from core.engine import Request
+from core.owner import Job, Owner
 from core.presets import Preset
 from core.resident import Status
 from core.result import Decision, Result
 from core.schema import Choice, FieldDefinition, StructuredSchema
 from core.trace import (
-    Event, FieldDecided, Judged, Lane, LaneEnded, LaneStarted, PassEnded, PhaseEnded, RowCompared, RunEnded, RunStarted,
-    Tick, TokenWritten, Waiting, WarmedUp,
+    Event,
+    FieldDecided,
+    Judged,
+    Lane,
+    LaneEnded,
+    LaneStarted,
+    PassEnded,
+    PhaseEnded,
+    RowCompared,
+    RunEnded,
+    RunStarted,
+    Tick,
+    TokenWritten,
+    Waiting,
+    WarmedUp,
 )  # fmt: skip
 from core.ui.launch import launch
 from core.ui.page import build
@@ -64,9 +78,9 @@ class ScriptedEngine:
         self.races.append(ScriptedRace(self, Request(context, schema, temperature), order, mode))
         return self.races[-1]
 
-    def run_parallel(self, context: str, schema: StructuredSchema, temperature: float = 1.0) -> Result:
+    def submit(self, context: str, schema: StructuredSchema, temperature: float = 1.0) -> Job:
         request = Request(context, schema, temperature)
-        return Result(
+        result = Result(
             decisions=tuple(map(decide, request.schema)),
             text=canonical(schema),
             phases={"context + tree": self.pass_ms},
@@ -76,13 +90,12 @@ class ScriptedEngine:
             cache="hit",
             strategy="tree",
             model=MODEL,
+            why=WHY,
             backend="script",
             device="cpu",
             dtype="float32",
         )
-
-    def stream_baseline(self, context: str, schema: StructuredSchema, mode: str = "json") -> Iterator[dict]:
-        return self.race(context, schema, order=("ar",), mode=mode).dicts()
+        return Owner().submit(lambda job: result)
 
 
 class Stopped(Exception):
@@ -112,11 +125,6 @@ class ScriptedRace:
 
     def cancel(self) -> None:
         self.cancelled.set()
-
-    def dicts(self) -> Iterator[dict]:
-        while not self.finished:
-            yield from (event.to_json() for event in self.drain())
-            time.sleep(0.01)
 
     def trace(self, kind: str, lane: Lane | None = None) -> list[Event]:
         return [e for e in self.events if e.kind == kind and (lane is None or e.lane == lane)]

@@ -42,6 +42,7 @@ def result(text=None, decisions=DECISIONS, phases=None):
         cache="hit",
         strategy="tree",
         model="tiny",
+        why="asked for by name",
         backend="torch",
         device="cpu",
         dtype="float32",
@@ -52,7 +53,7 @@ def test_the_public_dict_has_the_documented_shape():
     shape = result().to_json()
     assert set(shape) == {
         *("mode", "elapsed_ms", "prefill_ms", "suffix_eval_ms", "phases", "sequential_forward_passes", "is_valid_json"),
-        *("schema_match", "values", "parsed_json", "field_telemetry", "model", "backend", "device", "dtype", "strategy"),
+        *("schema_match", "values", "parsed_json", "field_telemetry", "model", "why", "backend", "device", "dtype", "strategy"),
         *("cache", "prompt_tokens", "tree_tokens"),
     }
     assert shape["mode"] == "parallel_constrained"

@@ -5,37 +5,58 @@ Answers travel as JSON text: gradio takes any object with a key "path" for a fil
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from core.engine import Engine
-from core.resident import Resident
 from core.schema import StructuredSchema
+from core.trace import RunEnded, to_lines
+
+if TYPE_CHECKING:
+    from core.engine import Engine
+    from core.resident import Resident
+
+#: How often a waiting call looks whether the engine has come further. Waiting takes no worker thread.
+POLL_S = 0.02
 
 
 def add_endpoints(resident: Resident) -> None:
     """Adds `/parallel` and `/autoregressive` to the Blocks being built."""
 
-    def parallel(context: str, schema: str, temperature: float = 1.0) -> str:
+    async def parallel(context: str, schema: str, temperature: float = 1.0) -> str:
         """Decides every field of a schema (JSON text) in one pass; returns the result as JSON text."""
         try:
-            result = _engine(resident).run_parallel(context, StructuredSchema.from_json(schema), temperature)
+            job = _engine(resident).submit(context, StructuredSchema.from_json(schema), temperature)
         except ValueError as error:
             raise gr.Error(str(error)) from None
-        return _text(result.to_json())
+        try:
+            while not job.done:
+                await asyncio.sleep(POLL_S)
+            return json.dumps(job.result().to_json(), ensure_ascii=False, allow_nan=False)
+        except (ValueError, ArithmeticError) as error:
+            raise gr.Error(str(error)) from None
+        finally:  # also when the client has gone
+            job.cancel()
 
-    def autoregressive(context: str, schema: str, mode: str = "json") -> Iterator[str]:
+    async def autoregressive(context: str, schema: str, mode: str = "json") -> AsyncIterator[str]:
         """Lets the model write the JSON; one event as JSON text at a time, the last one of kind `end`."""
         try:
-            events = _engine(resident).stream_baseline(context, StructuredSchema.from_json(schema), mode)
+            race = _engine(resident).race(context, StructuredSchema.from_json(schema), order=("ar",), mode=mode)
         except ValueError as error:
             raise gr.Error(str(error)) from None
-        for event in events:
-            if event["kind"] == "end" and event["state"] == "failed":
-                raise gr.Error(event["message"])
-            yield _text(event)
+        try:
+            while not race.finished:
+                for event in race.drain():
+                    if isinstance(event, RunEnded) and event.state == "failed":
+                        raise gr.Error(event.message)
+                    if not event.live:
+                        yield to_lines([event]).rstrip("\n")
+                await asyncio.sleep(POLL_S)
+        finally:
+            race.cancel()
 
     # The engine has a queue of its own.
     gr.api(parallel, api_name="parallel", concurrency_limit=None)
@@ -49,7 +70,3 @@ def _engine(resident: Resident) -> Engine:
     if resident.engine is None:
         raise gr.Error(resident.status.message)
     return resident.engine
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

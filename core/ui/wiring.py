@@ -49,6 +49,9 @@ class Parts:
     board: Board
 
 
+# Handlers are coroutines: gradio's few worker threads may all be waiting for the engine.
+
+
 def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Preset]) -> None:
     runs = Runs(resident)
     drawn = gr.State(_names(presets[0].schema))  # the fields that the board has rows for
@@ -61,7 +64,7 @@ def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Pr
 def _wire_presets(parts: Parts, presets: Sequence[Preset]) -> None:
     by_id = {preset.id: preset for preset in presets}
 
-    def fill(chosen: str) -> tuple[Note, str, str]:
+    async def fill(chosen: str) -> tuple[Note, str, str]:
         preset = by_id[chosen]
         return preset_note(preset), preset.context, schema_text(preset.schema)
 
@@ -71,7 +74,7 @@ def _wire_presets(parts: Parts, presets: Sequence[Preset]) -> None:
 def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     """Checks the schema as it is typed, and gives the board its rows before a run needs them."""
 
-    def check(text: str, drawn_names: list[str], request: gr.Request) -> tuple[Note, Any, Any]:
+    async def check(text: str, drawn_names: list[str], request: gr.Request) -> tuple[Note, Any, Any]:
         try:
             schema = StructuredSchema.from_json(text)
         except SchemaError:
@@ -100,10 +103,10 @@ def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
                 yield log, *others
                 others = gr.skip(), gr.skip(), gr.skip()
 
-    def stop(request: gr.Request) -> None:
+    async def stop(request: gr.Request) -> None:
         runs.stop(request.session_hash)
 
-    def ready() -> tuple[gr.Button, gr.Button]:
+    async def ready() -> tuple[gr.Button, gr.Button]:
         return gr.Button(interactive=True), gr.Button(interactive=False)
 
     inputs = [parts.context, parts.schema, parts.temperature, parts.first_lane]

@@ -1,0 +1,90 @@
+"""The app as a program: its flags, and one line instead of a traceback."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from core.resident import Resident
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | variables
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    "command, words",
+    [
+        (["app.py", "--model", "bogus"], "model 'bogus' is not known"),
+        (["app.py", "--port", "99999"], "is no port"),
+        (["app.py", "--dtype", "int8"], "invalid choice"),
+        (["-m", "core.decode", "nowhere.json"], "No such file"),
+        (["-m", "core.decode", "presets/fintech_fraud.json", "--model", "bogus"], "model 'bogus' is not known"),
+        (["-m", "core.decode", "presets/fintech_fraud.json", "--backend", "abacus"], "backend 'abacus' is not there"),
+        (["-m", "core.models", "get", "bogus"], "model 'bogus' is not known"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_no_traceback(command: Sequence[str], words: str) -> None:
+    ran = run(*command)
+    assert ran.returncode and words in ran.stderr.splitlines()[-1]
+    assert "Traceback" not in ran.stderr and ran.stdout == ""
+
+
+def test_a_taken_port_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ran = run("app.py", "--model", "none", "--port", str(taken.getsockname()[1]))
+    assert ran.returncode == 1 and "the port is in use" in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_without_a_model_the_page_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "app.py", "--model", "none", "--port", str(port)]
+    app = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert "Parallel constrained decoding" in page(port, app)
+    finally:
+        app.terminate()
+        app.wait(timeout=20)
+
+
+def page(port: int, app: subprocess.Popen[bytes]) -> str:
+    """The start page, as soon as it answers."""
+    for _ in range(600):
+        assert app.poll() is None, "the app has ended"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+                return answer.read().decode()
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the page never answered")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("first line\nsecond line")])
+def test_a_load_that_fails_in_any_way_ends_the_waiting(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def load(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("core.engine.Engine.load", load)
+    resident = Resident()
+    resident.start("smollm2-135m", backend="auto", dtype="auto", offline=True)
+    for _ in range(200):
+        if resident.status.state != "loading":
+            break
+        time.sleep(0.02)
+    assert resident.status.state == "failed"
+    assert re.fullmatch(rf"smollm2-135m could not be loaded: {type(error).__name__}, [^\n]+", resident.status.message)
