@@ -12,11 +12,6 @@ function createBoard(element) {
   let state = blankState();
   let run;
   let read = 0; // of the log, up to the last whole line
-  let clicked = null; // when Run was pressed, for the clock from click to screen
-
-  document.addEventListener('click', ({ target }) => {
-    if (target.closest?.('#run')) clicked = performance.now();
-  }, { capture: true });
 
   function draw() {
     board.dataset.phase = state.phase;
@@ -25,13 +20,6 @@ function createBoard(element) {
     drawSummary(parts, state);
     showRows(state);
     highlight.paint();
-  }
-
-  function seen() {
-    if (clicked === null) return;
-    state.clickToScreen = performance.now() - clicked;
-    clicked = null;
-    draw();
   }
 
   return {
@@ -44,7 +32,6 @@ function createBoard(element) {
       for (const line of log.slice(read, end).split('\n')) if (line) fold(state, JSON.parse(line, exactIntegers));
       read = end;
       draw();
-      if (state.end && clicked !== null) requestAnimationFrame(seen);
     },
   };
 }
@@ -86,7 +73,7 @@ function drawSpeedUp(parts, { end, run }) {
 }
 
 function conditions({ model, device, dtype, mode }) {
-  return `baseline ÷ PCD, engine time, n = 1: ${model}, ${device}, ${dtype}, baseline mode ${mode}`;
+  return `baseline mode ${mode} ÷ PCD, engine time, n = 1: ${model}, ${device}, ${dtype}`;
 }
 
 function runLine({ run }) {
@@ -102,12 +89,11 @@ function runLine({ run }) {
   ].join(' · ');
 }
 
-function untimed({ run, warmUp, clickToScreen }) {
+function untimed({ run, warmUp }) {
   if (!run) return '';
   const times = [`${duration(run.ms).join(' ')} waiting`];
   if (warmUp) times.push(`${duration(warmUp.took_ms).join(' ')} warm-up${warmUp.when === 'load' ? ' at load' : ''}`);
-  const whole = clickToScreen ? ` · Click to screen, everything: ${duration(clickToScreen).join(' ')}` : '';
-  return `Not in the clocks: ${times.join(', ')}${whole}`;
+  return `Not in the clocks: ${times.join(', ')}`;
 }
 
 function verdict({ outcome, counts }) {

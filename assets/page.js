@@ -11,3 +11,22 @@ addEventListener('keydown', (event) => {
     press('stop');
   }
 }, { capture: true });
+
+// The third clock, the browser's own: from the press of Run to the end on the screen.
+// Not on the board, which shows what a run's events say and nothing else.
+
+addEventListener('click', ({ target }) => {
+  if (!target.closest?.('#run')) return;
+  const pressed = performance.now();
+  const board = document.querySelector('.board');
+  const line = document.getElementById('click-to-screen');
+  line.textContent = '';
+  const watching = new MutationObserver(() => {
+    if (!['done', 'stopped', 'failed'].includes(board.dataset.phase)) return;
+    watching.disconnect();
+    requestAnimationFrame(() => {
+      line.textContent = `From click to screen: ${((performance.now() - pressed) / 1000).toFixed(2)} s`;
+    });
+  });
+  watching.observe(board, { attributes: true, attributeFilter: ['data-phase'] });
+}, { capture: true });

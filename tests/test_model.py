@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -29,12 +29,25 @@ pytestmark = pytest.mark.model
 MODEL = "smollm2-135m"
 CLOSE = 1e-3
 PRESETS = sorted(path.stem for path in FOLDER.glob("*.json"))
-#: Choices and fields that are drawn from the big presets.
-MOST_CHOICES, MOST_FIELDS = 24, 8
+#: Choices that are left of a field, and fields that are compared; all of them in the slow tier.
+MOST_CHOICES, MOST_FIELDS = 64, 8
+EACH = [
+    *(pytest.param(name, False) for name in PRESETS),
+    *(pytest.param(name, True, marks=pytest.mark.slow) for name in PRESETS),
+]
 
 
-def preset(name):
-    return Preset.load(FOLDER / f"{name}.json")
+def preset(name, whole=True):
+    """A preset, or one of its kind whose prompt is not thousands of tokens long."""
+    asked = Preset.load(FOLDER / f"{name}.json")
+    return asked if whole else replace(asked, schema=StructuredSchema([shortened(field) for field in asked.schema]))
+
+
+def shortened(field):
+    if len(field.choices) <= MOST_CHOICES:
+        return field
+    kept = sorted(random.Random(field.name).sample(range(len(field.choices)), MOST_CHOICES))
+    return replace(field, choices=tuple(field.choices[i] for i in kept))
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +82,8 @@ class Runs:
 @pytest.fixture(scope="module")
 def runs(engine):
     @cache
-    def made(name):
-        asked, calls, results = preset(name), [], []
+    def made(name, whole=False):
+        asked, calls, results = preset(name, whole), [], []
         hook = engine.backend.model.get_decoder().register_forward_pre_hook(lambda *_: calls.append(len(results)))
         for _ in range(2):
             results.append(engine.run_parallel(asked.context, asked.schema))
@@ -112,34 +125,22 @@ def encode(engine, text):
     return engine.backend.tokenizer(text, add_special_tokens=False).input_ids
 
 
-def drawn(schema, name):
-    """{field: choices to score}: all of them where they are few."""
-    draw = random.Random(name)
-    fields = draw.sample(list(schema), min(MOST_FIELDS, len(schema)))
-    return {
-        field.name: sorted(draw.sample(range(len(field.choices)), min(MOST_CHOICES, len(field.choices)))) for field in fields
-    }
-
-
-def oracle_scores(engine, run, texts, forward, field, choices):
+def oracle_scores(engine, run, texts, forward, field, choices=None):
     plan, ids = run.prepared.plan, run.prepared.whole
-    return oracle.field_scores(
-        run.asked.schema[field], plan.prompt, ids, lambda text: encode(engine, text), texts, forward, choices
-    )
+    return oracle.field_scores(field, plan.prompt, ids, lambda text: encode(engine, text), texts, forward, choices)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_presets_numbers_equal_each_line_scored_alone(engine, plain, texts, runs, name):
-    run = runs(name)
-    forward = after(plain, run.prepared.whole)
-    for field, choices in drawn(run.asked.schema, name).items():
-        scores = oracle_scores(engine, run, texts, forward, field, choices)
+@pytest.mark.parametrize("name, whole", EACH)
+def test_a_presets_numbers_equal_each_line_scored_alone(engine, plain, texts, runs, name, whole):
+    run = runs(name, whole)
+    forward, fields = after(plain, run.prepared.whole), list(run.asked.schema)
+    for field in fields if whole else random.Random(name).sample(fields, min(MOST_FIELDS, len(fields))):
+        scores = oracle_scores(engine, run, texts, forward, field)
         for result in (run.cold, run.warm):
-            decision = next(decision for decision in result.decisions if decision.name == field)
-            assert [decision.scores[i] for i in choices] == pytest.approx([scores[i] for i in choices], abs=CLOSE)
-            if len(choices) == len(decision.choices):
-                assert decision.probabilities == pytest.approx(oracle.probabilities(scores), abs=CLOSE)
-                assert scores[decision.winner] == pytest.approx(max(scores), abs=2 * CLOSE)
+            decision = next(decision for decision in result.decisions if decision.name == field.name)
+            assert decision.scores == pytest.approx(scores, abs=CLOSE)
+            assert decision.probabilities == pytest.approx(oracle.probabilities(scores), abs=CLOSE)
+            assert scores[decision.winner] == pytest.approx(max(scores), abs=2 * CLOSE)
 
 
 @pytest.mark.parametrize("name", ["fintech_fraud", "code_audit"])
@@ -147,13 +148,13 @@ def test_a_choice_scored_without_any_cache_has_the_same_score(engine, plain, tex
     run = runs(name)
     for result in (run.cold, run.warm):
         decision = result.decisions[0]
-        scores = oracle_scores(engine, run, texts, alone(plain), decision.name, choices=[0])
+        scores = oracle_scores(engine, run, texts, alone(plain), run.asked.schema.fields[0], choices=[0])
         assert decision.scores[0] == pytest.approx(scores[0], abs=CLOSE)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_takes_two_passes_cold_and_one_warm(runs, name):
-    run = runs(name)
+@pytest.mark.parametrize("name, whole", EACH)
+def test_a_preset_takes_two_passes_cold_and_one_warm(runs, name, whole):
+    run = runs(name, whole)
     assert (run.cold.cache, run.warm.cache) == ("miss", "hit")
     assert (run.cold_passes, run.cold.passes, run.warm_passes, run.warm.passes) == (2, 2, 1, 1)
     for shape in (run.cold.to_json(), run.warm.to_json()):

@@ -14,7 +14,6 @@ function blankState() {
     invented: new Map(), // by key, in order of appearance
     judged: null, // the `judged` event
     end: null, // the `end` event
-    clickToScreen: null, // milliseconds of the browser's clock; a replay has none
     changed: new Set(), // rows to draw again
   };
 }

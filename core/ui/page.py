@@ -41,6 +41,7 @@ def _layout(presets: Sequence[Preset]) -> Parts:
             with gr.Row(elem_id="buttons"):
                 run = gr.Button("Run", variant="primary", elem_id="run")
                 stop = gr.Button("Stop", interactive=False, elem_id="stop")
+            gr.HTML('<p id="click-to-screen" title="waiting, both lanes, network and drawing"></p>')
             with gr.Row(elem_id="settings"):
                 first_lane = gr.Radio(ORDERS, value="pcd", label="Order", elem_id="order")
                 temperature = gr.Number(1.0, label="Temperature", step=0.1, elem_id="temperature")
