@@ -128,7 +128,7 @@ class ChatFormat:
 def instructions(schema: StructuredSchema) -> str:
     """The system turn: output format, then every key with its description and allowed values."""
     names = [literal(field.name) for field in schema]
-    example = ",\n  ".join(f"{name}: ..." for name in (names if len(names) <= 2 else [names[0], names[1]]))
+    example = ",\n  ".join(f"{name}: ..." for name in names[:2])
     if len(names) > 2:
         example += ",\n  ..."
     return INSTRUCTIONS.format(example=example, catalogue="\n".join(map(_catalogue_line, schema)))

@@ -173,7 +173,7 @@ class Reading:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._parts: list[str] = []
-        self._values: dict[str, Choice] | None = None
+        self._values: dict[str, Choice] = {}
         self._ended: dict[str, LaneEnded] = {}
         self._shown: dict[tuple[bool, str], RowCompared] = {}
         self._ms = 0.0
@@ -208,7 +208,7 @@ class Reading:
                 self._parts = self._parts or [self._opening]
                 self._parts.append(text)
             case FieldDecided(name=name, value=value):
-                self._values = {**(self._values or {}), name: value}
+                self._values[name] = value
             case LaneEnded(lane=lane):
                 self._ended[lane] = event
 

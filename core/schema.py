@@ -100,6 +100,9 @@ class StructuredSchema:
             if field.name in self._by_name:
                 raise SchemaError(f"field {_short(field.name)} appears twice; each name must be unique")
             self._by_name[field.name] = field
+        #: Identity of the schema, order included: what caches are keyed by.
+        self.key = tuple((f.name, f.field_type, f.description, *map(choice_key, f.choices)) for f in self.fields)
+        self._hash = hash(self.key)
 
     @classmethod
     def from_json(cls, text: str) -> StructuredSchema:
@@ -140,12 +143,7 @@ class StructuredSchema:
         return isinstance(other, StructuredSchema) and self.key == other.key
 
     def __hash__(self) -> int:
-        return hash(self.key)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Identity of the schema, order included: what caches are keyed by."""
-        return tuple((f.name, f.field_type, f.description, *map(choice_key, f.choices)) for f in self.fields)
+        return self._hash
 
 
 def choice_key(choice: Choice) -> tuple[str, Choice]:

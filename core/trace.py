@@ -166,7 +166,7 @@ class LaneEnded(Event):
 
     kind = "lane_end"
     lane: Lane
-    how: str  # pcd: "assembled"; ar: "closed", "end_of_turn", "limit"; both: "stopped"
+    how: str  # pcd: "assembled"; ar: "closed", "end_of_turn", "limit"
     passes: int
     tokens: int  # pcd: of the tree batch; ar: written
     text: str

@@ -30,7 +30,7 @@ MODEL = "smollm2-135m"
 CLOSE = 1e-3
 PRESETS = sorted(path.stem for path in FOLDER.glob("*.json"))
 #: Choices that are left of a field, and fields that are compared; all of them in the slow tier.
-MOST_CHOICES, MOST_FIELDS = 64, 8
+MOST_CHOICES, MOST_FIELDS = 32, 5
 EACH = [
     *(pytest.param(name, False) for name in PRESETS),
     *(pytest.param(name, True, marks=pytest.mark.slow) for name in PRESETS),
