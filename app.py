@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 
 from core.engine import default_of
@@ -21,11 +22,17 @@ def main() -> None:
     logging.getLogger("core").setLevel(logging.INFO)
     if given.model != "none":
         require_known(given.model)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     resident = Resident()
     page = build(resident, load_presets())
     launch(page, given.host, given.port)
     resident.start(given.model, backend=given.backend, dtype=given.dtype, offline=given.offline)
-    page.block_thread()
+    try:
+        page.block_thread()  # until Ctrl-C or SIGTERM
+    finally:
+        resident.close()
+        # Past the interpreter's own clean-up: a thread that is still inside a pass would abort it.
+        os._exit(0)
 
 
 def flags() -> argparse.ArgumentParser:

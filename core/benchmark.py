@@ -22,7 +22,7 @@ from transformers import DynamicCache
 from core.backend import BackendMissing, ModelUnsupported, TreeBatch
 from core.engine import Engine, Prepared, Request
 from core.engine_torch import TorchBackend, TorchPrefix
-from core.models import ModelError, ModelNotFound
+from core.models import ModelError, ModelNotFound, ProgressBar
 from core.presets import FOLDER, Preset
 
 
@@ -143,7 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         preset = Preset.load(FOLDER / f"{given.preset}.json")
-        engine = Engine.load(given.model, backend="torch", dtype=given.dtype, offline=given.offline)
+        with ProgressBar() as bar:
+            engine = Engine.load(
+                given.model, backend="torch", dtype=given.dtype, offline=given.offline, progress=bar.show
+            )
     except (ValueError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

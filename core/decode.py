@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine, default_of
-from core.models import ModelError, ModelNotFound
+from core.models import ModelError, ModelNotFound, ProgressBar
 from core.presets import Preset
 
 
@@ -26,9 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         preset = Preset.load(given.file)
-        engine = Engine.load(given.model, backend=given.backend, dtype=given.dtype, offline=given.offline)
+        with ProgressBar() as bar:
+            engine = Engine.load(
+                given.model, backend=given.backend, dtype=given.dtype, offline=given.offline, progress=bar.show
+            )
         result = engine.run_parallel(preset.context, preset.schema, given.temperature)
-    except (ValueError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
+    except (ValueError, ArithmeticError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.utils.logging import disable_progress_bar
 
 from core.backend import BackendMissing, Identity, ModelUnsupported, TreeBatch
 from core.torch_attention import ATTENTION, Appended, Concatenated, Growing
@@ -83,6 +84,7 @@ class TorchBackend:
     @classmethod
     def load(cls, directory: Path, dtype: str = "auto", device: str = "auto") -> TorchBackend:
         """Loads a folder in Hugging Face format. `dtype`: auto, bfloat16, float16, float32."""
+        disable_progress_bar()  # loading has a stage of its own
         place = torch.device(_detected_device() if device == "auto" else device)
         number = _detected_dtype(place) if dtype == "auto" else _dtype(dtype)
         model = AutoModelForCausalLM.from_pretrained(

@@ -297,10 +297,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(table(known_models()))
         return 0
     try:
-        with _ProgressBar() as bar:
+        with ProgressBar() as bar:
             model = resolve(chosen.name, progress=bar.show)
     except (ModelNotFound, ModelError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; nothing unfinished is taken for whole, and finished parts are kept", file=sys.stderr)
@@ -316,15 +316,16 @@ def table(rows: Sequence[KnownModel]) -> str:
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-class _ProgressBar:
+class ProgressBar:
     """One tqdm bar whose text is the stage."""
 
     def __init__(self) -> None:
         from tqdm import tqdm
 
-        self._bar = tqdm(total=1.0, bar_format="{desc} {percentage:3.0f}% |{bar}| {elapsed}", leave=False)
+        # `disable=None`: nothing where stderr is no terminal.
+        self._bar = tqdm(total=1.0, bar_format="{desc} {percentage:3.0f}% |{bar}| {elapsed}", leave=False, disable=None)
 
-    def __enter__(self) -> _ProgressBar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -105,6 +105,16 @@ class Owner:
             self._waiting.remove(job)
             return True
 
+    def close(self, patience_s: float) -> None:
+        """Cancels every job and waits for the running one to notice, between two passes or tokens."""
+        with self._change:
+            jobs = [*self._waiting, *filter(None, [self._running])]
+        for job in jobs:
+            job.cancel()
+        deadline = time.perf_counter() + patience_s
+        while self._running is not None and time.perf_counter() < deadline:
+            time.sleep(0.02)
+
     def _loop(self) -> None:
         while True:
             with self._change:

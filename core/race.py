@@ -29,11 +29,12 @@ from core.trace import (
     RowCompared,
     RunEnded,
     RunStarted,
+    Stopping,
     Tick,
     TokenWritten,
     Waiting,
     WarmedUp,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from core.engine import Engine, Prepared, Request
@@ -64,6 +65,8 @@ class Race:
     def cancel(self) -> None:
         """Stops the engine within one token; the race then ends as `stopped`."""
         self._job.cancel()
+        if not self._job.done:
+            self._events.append(Stopping(self._waited_ms()))
 
     def drain(self) -> list[Event]:
         """What has happened since the last call, without waiting for anything."""
@@ -191,7 +194,7 @@ class Reading:
 
     def end(self, ms: float, state: str, message: str) -> list[Event]:
         """The last events of the run."""
-        rows = self._compared(finished=True) if self._parts else []
+        rows = self._compared(finished=True) if self._parts and state == "done" else []
         marks = [self._outcome] if self._outcome in ("truncated", "not_parsable") else []
         pcd, ar = self._ended.get("pcd"), self._ended.get("ar")
         if ar and ar.how == "limit":

@@ -26,6 +26,9 @@ class Status:
     message: str = ""  # one line: which model runs and why, or what to do
 
 
+#: Patience with a running pass when the process ends.
+CLOSE_S = 5.0
+
 ABSENT = Status("absent", message="no model is loaded: start with --model NAME (python -m core.models lists the names)")
 
 
@@ -38,9 +41,14 @@ class Resident:
         """Begins to load; returns at once. `none` loads nothing."""
         if name == "none":
             return
-        self.status = Status("loading", f"finding {name}")
+        self.status = Status("loading", "choosing a model" if name == "auto" else f"finding {name}")
         load = threading.Thread(target=self._load, args=(name, backend, dtype, offline), name="pcd-load", daemon=True)
         load.start()
+
+    def close(self) -> None:
+        """Stops what the engine does, as far as it can within a few seconds."""
+        if self.engine is not None:
+            self.engine.owner.close(CLOSE_S)
 
     def _load(self, name: str, backend: str, dtype: str, offline: bool) -> None:
         try:
@@ -60,6 +68,8 @@ class Resident:
             log.info("ready: %s", message)
 
     def _progressed(self, stage: str, fraction: float | None) -> None:
+        if stage != self.status.stage:
+            log.info(stage)
         self.status = Status("loading", stage, fraction)
 
     def _failed(self, message: str) -> None:

@@ -107,6 +107,8 @@ class StructuredSchema:
     @classmethod
     def from_json(cls, text: str) -> StructuredSchema:
         """The schema in a JSON text. A name written twice is an error, not a silent overwrite."""
+        if not isinstance(text, str):
+            raise SchemaError(f"a schema is JSON text here, got {_short(text)}; write it with json.dumps")
         try:
             data = json.loads(text, object_pairs_hook=unique_object)
         except json.JSONDecodeError as error:

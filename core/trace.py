@@ -51,6 +51,14 @@ class Waiting(Event):
 
 
 @dataclass(frozen=True)
+class Stopping(Event):
+    """Somebody has asked for the end; the running pass or token comes first."""
+
+    kind = "stopping"
+    live = True
+
+
+@dataclass(frozen=True)
 class Tick(Event):
     """The running lane's clock, also in the middle of a long pass."""
 
@@ -185,7 +193,7 @@ class RunEnded(Event):
 EVENTS: Mapping[str, type[Event]] = {
     cls.kind: cls
     for cls in (
-        Loading, Waiting, Tick, RunStarted, WarmedUp, LaneStarted, PassEnded, PhaseEnded,
+        Loading, Waiting, Stopping, Tick, RunStarted, WarmedUp, LaneStarted, PassEnded, PhaseEnded,
         FieldDecided, TokenWritten, RowCompared, Judged, LaneEnded, RunEnded,
     )
 }  # fmt: skip

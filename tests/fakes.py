@@ -19,8 +19,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import AutoModelForCausalLM, LlamaConfig, PhiConfig, PreTrainedTokenizerFast, Qwen2Config
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from core.backend import Identity
-from core.trie import TreeBatch
+from core.backend import Identity, TreeBatch
 
 # --- tokenizers ---
 
@@ -33,7 +32,9 @@ CHATML = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
-_QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _LLAMA3 = _QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 
 _VALUES = (
@@ -72,9 +73,10 @@ LEXICONS = ("qwen", "nfc", "smol", "three_digits", "metaspace")
 @cache
 def lexicon(name: str) -> Lexicon:
     """`qwen`, `nfc`: a newline glues to what precedes; `smol`: to what follows, control tokens
-    in the base vocabulary; `three_digits`: as Llama 3; `metaspace`: sentencepiece with byte fallback."""
-    if name == "metaspace":
-        plain = _metaspace()
+    in the base vocabulary; `three_digits`: as Llama 3; `metaspace`: sentencepiece with byte fallback;
+    `metaspace_first`: the same, which begins each text with a space of its own."""
+    if name.startswith("metaspace"):
+        plain = _metaspace("first" if name == "metaspace_first" else "never")
     else:
         plain = _byte_level(_pre_tokenizer(name), specials_first=name == "smol")
     if name == "nfc":
@@ -132,8 +134,8 @@ def _byte_level(pre_tokenizer: pre_tokenizers.PreTokenizer, specials_first: bool
     return plain
 
 
-def _metaspace() -> Tokenizer:
-    pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+def _metaspace(prepend_scheme: str) -> Tokenizer:
+    pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme)
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizer
     ascii_letters = [chr(i) for i in range(0x20, 0x7F)]
@@ -143,7 +145,9 @@ def _metaspace() -> Tokenizer:
     learnt, merges = _parts(trained)
     names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *learnt]
     plain = Tokenizer(
-        models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=merges, unk_token="<unk>", byte_fallback=True)
+        models.BPE(
+            vocab={name: i for i, name in enumerate(names)}, merges=merges, unk_token="<unk>", byte_fallback=True
+        )
     )
     plain.pre_tokenizer = pre_tokenizer
     plain.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
@@ -322,13 +326,15 @@ TRAPS: dict[str, list[str]] = {
         "a\0b", ADDED, "<|im_start|>system", "${7*7}", "<img src=x onerror=alert(1)>", '",', '"\n}',
     ],
     "none_like": [
-        "none", "None", "NONE", "null", "NULL", "nan", "NaN", "N/A", "n/a", "NA", "undefined", "nil", "-", "unknown", "",
+        "none", "None", "NONE", "null", "NULL", "nan", "NaN", "N/A", "n/a", "NA", "undefined", "nil", "-", "unknown",
+        "",
     ],
     "numeric_like": ["01", "1", "1.0", "1e0", "001", "10", "100", "+1", "-1", "\u0663", "½", "0x1F", "1_000", "1,000"],
     "trailing_punct": ["Yes", "Yes.", "Yes!", "Yes?", "Yes…", "No", "No.", "No, thanks", "etc", "etc."],
     "unicode": [
-        "生气", "平静", "高兴", "嬉しい", "悲しい", "سعيد", "حزين", "खुश", "दुखी", "😀", "😡", "👩\u200d👩\u200d👧", "🇳🇴", "🇳🇦",
-        "caf\u00e9", "Straße", "STRASSE", "ﬁne", "fine", "İstanbul", "istanbul", "ﺷﻜﺮ", "ก็", "\u00e9", "A", "\u0391", "\u0410",
+        "生气", "平静", "高兴", "嬉しい", "悲しい", "سعيد", "حزين", "खुश", "दुखी", "😀", "😡", "👩\u200d👩\u200d👧",
+        "🇳🇴", "🇳🇦", "caf\u00e9", "Straße", "STRASSE", "ﬁne", "fine", "İstanbul", "istanbul", "ﺷﻜﺮ", "ก็", "\u00e9",
+        "A", "\u0391", "\u0410",
     ],
     "whitespace": ["high", "high ", " high", "hi gh", "high\u00a0", "high\u200b", "HIGH\t", "low"],
     "blood_types": ["A+", "A-", "B+", "B-", "AB+", "AB-", "O+", "O-"],

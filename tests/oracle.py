@@ -42,7 +42,7 @@ def field_scores(
     forward: Forward,
     choices: Collection[int] | None = None,
 ) -> list[float]:
-    """The joint log-probability of each choice up to its identifying token; of some `choices` only, if they are given."""
+    """The joint log-probability of each choice up to its identifying token; of `choices` alone, where given."""
     forms = forms_of(field, prompt, encode, texts)
     scores = [-np.inf] * len(field.choices)
     branches: dict[tuple[int, ...], dict[int, list[int]]] = {}

@@ -151,7 +151,7 @@ def test_the_limit_is_marked_on_the_last_token_and_nothing_is_read_after_it():
 
 def test_a_character_that_is_cut_by_the_limit_is_left_out():
     text = '  "a": "😀'
-    whole, _, ids = scripted(text + '"}')
+    whole, _, _ = scripted(text + '"}')
     at = next(n for n, w in enumerate(whole) if "😀" in w.text)
     written, _, _ = scripted(text + '"}', limit=at)
     assert "".join(w.text for w in written) == '  "a": "' and written[-1].how == "limit"
@@ -198,7 +198,9 @@ def plain_loop(folder, ids, name, steps):
 @pytest.mark.parametrize("architecture, name", [("llama", "smol"), ("qwen2", "qwen"), ("phi", "smol")])
 def test_the_lane_writes_what_a_plain_loop_without_a_cache_writes(tiny, checkpoint, architecture, name):
     engine = Engine(tiny(architecture, name), "tiny")
-    expected = plain_loop(checkpoint(architecture, name), engine.prepare(Request(CONTEXT, SCHEMA)).whole, name, steps=20)
+    expected = plain_loop(
+        checkpoint(architecture, name), engine.prepare(Request(CONTEXT, SCHEMA)).whole, name, steps=20
+    )
     for cache in ("miss", "hit"):
         events, end = lane(engine)
         assert end["cache"] == cache

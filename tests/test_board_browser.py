@@ -310,6 +310,21 @@ def test_hostile_text_stays_text_everywhere(open_page: OpenPage) -> None:
     assert page.locator(".board img").count() == 0
 
 
+def test_direction_marks_are_shown_and_not_obeyed(open_page: OpenPage) -> None:
+    page = open_page()
+    type_schema(page, '{"\\u202eevil": {"type": "boolean"}}')
+    expect(page.locator(".rows .row[data-field] .name").first).to_have_text("\\u202eevil")
+
+
+def test_an_escape_right_after_run_is_not_lost(open_page: OpenPage) -> None:
+    page = open_page()
+    page.evaluate("""() => {
+        document.getElementById('run').click();
+        dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
+    }""")
+    expect_phase(page, "stopped")
+
+
 def test_a_schema_is_checked_while_it_is_typed(open_page: OpenPage) -> None:
     page = open_page()
     verdict = page.locator("#verdict .notice")

@@ -11,12 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 from core import engine_torch, torch_attention
-from core.backend import BackendMissing, ModelUnsupported
+from core.backend import BackendMissing, ModelUnsupported, TreeBatch
 from core.engine import Engine, Request
 from core.engine_torch import TorchBackend
 from core.schema import StructuredSchema
-from core.trie import TreeBatch
-from tests import fakes, oracle
+from tests import oracle
 from tests.fakes import ARCHITECTURES, TRAPS, lexicon
 
 SCHEMA = StructuredSchema(
@@ -88,7 +87,8 @@ class Passes:
 
 # A Qwen2 goes with Qwen's tokenizer: transformers gives it that pre-tokenizer whatever tokenizer.json says.
 @pytest.mark.parametrize(
-    "architecture, name", [("llama", "qwen"), ("llama", "smol"), ("llama", "metaspace"), ("qwen2", "qwen"), ("phi", "smol")]
+    "architecture, name",
+    [("llama", "qwen"), ("llama", "smol"), ("llama", "metaspace"), ("qwen2", "qwen"), ("phi", "smol")],
 )
 def test_the_tree_pass_equals_plain_forwards_cold_and_warm(tiny, checkpoint, architecture, name):
     engine, forward = Engine(tiny(architecture, name), "tiny"), plain_forward(checkpoint(architecture, name))
@@ -327,8 +327,17 @@ def test_a_mask_leaves_the_likeliest_of_the_allowed_tokens(tiny, checkpoint):
         for token in allowed:
             mask.view(np.uint32)[token // 32] |= np.uint32(1 << token % 32)
         assert decoder.choose(mask) == max(allowed, key=lambda token: likely[token])
-    short = np.full(1, -1, dtype=np.int32)
-    assert decoder.choose(short) == max(range(32), key=lambda token: likely[token])
+
+
+def test_a_mask_that_is_shorter_than_the_logits_allows_nothing_beyond_it(tiny):
+    backend = tiny("llama")
+    prefix = backend.prefill(prompt_ids(backend))
+    for token in range(100):  # until the likeliest token lies beyond the mask's first word
+        decoder = backend.decoder(prefix)
+        decoder.append([token])
+        if decoder.choose() >= 32:
+            break
+    assert decoder.choose() >= 32 > decoder.choose(np.full(1, -1, dtype=np.int32))
 
 
 # --- loading ---
@@ -347,8 +356,9 @@ def test_an_unknown_dtype_is_refused_with_the_known_ones(checkpoint):
 
 
 SMALL = {
-    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "initializer_range": 0.3, "max_position_embeddings": 2048, "bos_token_id": None, "pad_token_id": None,
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "initializer_range": 0.3,
+    "max_position_embeddings": 2048, "bos_token_id": None, "pad_token_id": None,
 }  # fmt: skip
 
 

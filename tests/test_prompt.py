@@ -49,7 +49,9 @@ def control_tokens(tokens, ids):
 
 
 @pytest.mark.parametrize("name", LEXICONS)
-@pytest.mark.parametrize("context", ["A transfer at night.", " two\n\nparagraphs \n", "café 生气 👩\u200d🚀", "9 digits: 123456789"])
+@pytest.mark.parametrize(
+    "context", ["A transfer at night.", " two\n\nparagraphs \n", "café 生气 👩\u200d🚀", "9 digits: 123456789"]
+)
 def test_harmless_texts_give_the_ids_of_the_chat_template(name, context):
     tokens = lexicon(name)
     messages = [{"role": "system", "content": instructions(HARMLESS)}, {"role": "user", "content": context}]
@@ -66,6 +68,22 @@ def test_a_context_that_begins_with_a_newline_leaves_the_head_as_it_is(name):
     for context in ("\n", "\n\n  \n text", "\r\n"):
         ids = [*prompt.head, *prompt.context_ids(vocabulary, context)]
         assert b"".join(tokens.texts[i] for i in ids).endswith(b"user\n" + context.encode())
+
+
+@pytest.mark.xfail(reason="core/prompt.py encodes each stretch of the scaffolding as a text of its own", strict=True)
+def test_a_tokenizer_that_begins_texts_with_a_space_does_so_where_the_template_does():
+    """New-style sentencepiece tokenizers prepend a space to the whole text and to nothing after a control token."""
+    tokens = lexicon("metaspace_first")
+    messages = [{"role": "system", "content": instructions(HARMLESS)}, {"role": "user", "content": "A transfer."}]
+    rendered = tokens.chat.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    expected = tokens.chat(rendered + "{\n", add_special_tokens=False).input_ids
+    assert ids_of(tokens, HARMLESS, "A transfer.") == expected
+
+
+def test_a_context_gets_no_space_of_its_own():
+    tokens = lexicon("metaspace_first")
+    prompt, vocabulary = prompt_of(tokens, HARMLESS)
+    assert b"".join(tokens.texts[i] for i in prompt.context_ids(vocabulary, "Yes, it is.")) == b"Yes, it is."
 
 
 def test_two_schemas_differ_in_the_head_and_two_contexts_do_not():
@@ -138,7 +156,9 @@ NO_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
     "{{ '<|endoftext|><|im_start|>user\n' + messages[0]['content'] + '<|im_end|>\nanswer\n' }}"
 )
-SILENT_SYSTEM = NO_SYSTEM.replace("raise_exception('no system role')", "''").replace("messages[0]['content']", "messages[-1]['content']")
+SILENT_SYSTEM = NO_SYSTEM.replace("raise_exception('no system role')", "''").replace(
+    "messages[0]['content']", "messages[-1]['content']"
+)
 
 
 @pytest.mark.parametrize("template", [NO_SYSTEM, SILENT_SYSTEM])
@@ -153,12 +173,15 @@ def test_a_template_without_a_system_role_gets_both_texts_in_the_users_turn(temp
 def test_a_tokenizer_without_a_template_gets_plain_paragraphs():
     tokens = lexicon("qwen")
     ids = ids_of(tokens, HARMLESS, "A text.", template=None)
-    assert b"".join(tokens.texts[i] for i in ids).decode() == f"{instructions(HARMLESS)}\n\nText:\nA text.\n\nJSON:\n{{\n"
+    assert (
+        b"".join(tokens.texts[i] for i in ids).decode() == f"{instructions(HARMLESS)}\n\nText:\nA text.\n\nJSON:\n{{\n"
+    )
     assert control_tokens(tokens, ids) == []
 
 
 @pytest.mark.parametrize(
-    "template", ["{{ raise_exception('never') }}", "no message at all", "{{ messages[-1]['content'] * 2 }}", "{{ 1 / 0 }}"]
+    "template",
+    ["{{ raise_exception('never') }}", "no message at all", "{{ messages[-1]['content'] * 2 }}", "{{ 1 / 0 }}"],
 )
 def test_a_template_that_shows_no_turns_is_refused(template):
     with pytest.raises(TokenizationError, match="the chat template shows neither a system turn nor a plain user turn"):
@@ -182,7 +205,9 @@ def test_instructions_hold_names_values_and_descriptions_as_they_are():
     assert text.count(json.dumps(INJECTION)) == 2
 
 
-@pytest.mark.parametrize("value", ["x", "", '"', "\\", "a\nb", "a\0b", "生气", "👩\u200d🚀", "</script>", 1, -10, True, None])
+@pytest.mark.parametrize(
+    "value", ["x", "", '"', "\\", "a\nb", "a\0b", "生气", "👩\u200d🚀", "</script>", 1, -10, True, None]
+)
 def test_a_literal_is_the_json_of_its_value_with_characters_as_they_are(value):
     assert json.loads(literal(value)) == value and type(json.loads(literal(value))) is type(value)
     assert "\\u" not in literal(value) or value == "a\0b"

@@ -3,14 +3,16 @@
 import json
 import threading
 import time
+from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from core.compare import compare
 from core.engine import Engine, Request
 from core.schema import StructuredSchema
 from core.trace import load, save
-from tests.fakes import TWINS, HashBackend, PreferringBackend, lexicon
+from tests.fakes import TWINS, HashBackend, HashPrefix, PreferringBackend, lexicon
 
 SCHEMA = StructuredSchema(
     {
@@ -170,7 +172,9 @@ def test_a_lanes_time_is_the_sum_of_its_phases(order):
 def test_a_lanes_events_never_run_backwards_and_never_past_its_end(order):
     events = finished(engine_for(pass_s=0.005).race(CONTEXT, SCHEMA, order=order))
     for lane in order:
-        times = [e.ms for e in events if e.kind in ("lane", "pass", "phase", "field", "token", "lane_end") and e.lane == lane]
+        times = [
+            e.ms for e in events if e.kind in ("lane", "pass", "phase", "field", "token", "lane_end") and e.lane == lane
+        ]
         assert times == sorted(times)
         end = only(events, "lane_end", lane)
         assert all(row.ms <= end.ms for row in (*of(events, "row", lane), *of(events, "judged", lane)))
@@ -184,8 +188,7 @@ def test_ticks_come_in_the_middle_of_a_pass_within_their_lane_and_forwards(order
         assert len(ticks) >= 3 and ticks == sorted(ticks)
         start, end = events.index(only(events, "lane", lane)), events.index(only(events, "lane_end", lane))
         assert all(start < events.index(event) < end for event in of(events, "tick", lane))
-        # The last one may fall between the end of the last phase and the end of the lane.
-        assert only(events, "lane", lane).ms < ticks[0] and ticks[-1] <= only(events, "lane_end", lane).ms + 10
+        assert only(events, "lane", lane).ms < ticks[0] and ticks[-1] <= only(events, "lane_end", lane).ms
 
 
 def test_a_page_that_drains_late_gets_one_tick_and_every_other_event():
@@ -230,7 +233,9 @@ def test_rows_get_their_verdict_once_the_parallel_values_are_known():
     assert before["risk"].flags == before["is_fraud"].flags == ()
     assert (before["tier"].flags, before["mood"].flags) == (("not_allowed",), ("invented",))
     assert (before["code"].flags, before["team"].flags) == (("omitted",), ("duplicate",))
-    assert {name: row.flags for name, row in after.items()} == {name: FLAGS[name] for name in ("risk", "is_fraud", "team")}
+    assert {name: row.flags for name, row in after.items()} == {
+        name: FLAGS[name] for name in ("risk", "is_fraud", "team")
+    }
     assert "differs" in of(events, "judged")[-1].counts and "differs" not in of(events[:known], "judged")[-1].counts
 
 
@@ -252,8 +257,10 @@ def test_rows_follow_the_text_as_it_is_written():
 def test_no_row_is_told_twice():
     events = stepped()
     for name in FLAGS:
-        states = [(row.text, row.flags, row.partial, row.start, row.end) for row in of(events, "row") if row.name == name]
-        assert all(one != other for one, other in zip(states, states[1:], strict=False))
+        states = [
+            (row.text, row.flags, row.partial, row.start, row.end) for row in of(events, "row") if row.name == name
+        ]
+        assert all(one != other for one, other in pairwise(states))
 
 
 def test_a_lane_that_ran_into_its_limit_is_marked_beside_the_speed_up():
@@ -288,7 +295,9 @@ def test_a_run_that_waits_says_so_and_its_engine_time_does_not_include_it():
     assert first.drain()[-1].kind == "end"
     assert [event.ahead for event in of(events, "waiting")] == [1]
     assert events[0].kind == "waiting"
-    assert only(events, "run").ms >= 2 * 200 > only(events, "lane_end", "pcd").ms  # two passes of the first, one of its own
+    assert (
+        only(events, "run").ms >= 2 * 200 > only(events, "lane_end", "pcd").ms
+    )  # two passes of the first, one of its own
     assert only(events, "run").cache == "hit"
 
 
@@ -313,7 +322,9 @@ def test_stopping_ends_the_run_within_one_token_and_keeps_what_was_written():
     events += finished(race)
     assert engine.backend.passes <= passes + 1
     assert (only(events, "end").state, only(events, "end").speed_up) == ("stopped", None)
-    assert final_rows(events)["risk"].text == '"HIGH"' and of(events, "judged")[-1].outcome == "truncated"
+    # What was not written yet is not held against the baseline.
+    assert final_rows(events)["risk"].text == '"HIGH"' and not of(events, "judged")
+    assert not any("omitted" in row.flags for row in of(events, "row"))
     assert engine.run_parallel(CONTEXT, SCHEMA).values == VALUES
 
 
@@ -346,9 +357,39 @@ def test_a_failure_ends_the_run_in_one_line_and_the_engine_lives_on(breaks_at, l
     engine = engine_for(backend=BreakingBackend, breaks_at=breaks_at, error=RuntimeError("out of memory\nat layer 3"))
     events = finished(engine.race(CONTEXT, SCHEMA))
     end = only(events, "end")
-    assert (end.state, end.message, end.speed_up) == ("failed", "the engine failed: RuntimeError; the log has more", None)
+    assert (end.state, end.message, end.speed_up) == (
+        "failed",
+        "the engine failed: RuntimeError; the log has more",
+        None,
+    )
     assert [event.lane for event in of(events, "lane_end")] == lanes
     assert only(finished(engine.race(CONTEXT, SCHEMA)), "end").state == "done"
+
+
+def test_a_failure_after_both_lanes_gives_no_speed_up(monkeypatch):
+    def fail(prefix, length):
+        raise MemoryError
+
+    monkeypatch.setattr(HashPrefix, "head", fail)
+    events = finished(engine_for().race(CONTEXT, SCHEMA))
+    assert len(of(events, "lane_end")) == 2
+    assert (only(events, "end").state, only(events, "end").speed_up) == ("failed", None)
+
+
+class SilentBackend(PreferringBackend):
+    """Reads no numbers, as a float16 model does that overflows."""
+
+    def read(self, *args):
+        return [row * np.nan for row in super().read(*args)]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_model_that_gives_no_numbers_ends_the_run_with_what_to_do():
+    events = finished(engine_for(backend=SilentBackend).race(CONTEXT, SCHEMA))
+    assert only(events, "end").state == "failed"
+    assert only(events, "end").message.startswith(
+        "field 'risk': the model gives no finite scores; load it with another dtype"
+    )
 
 
 def test_a_request_that_does_not_fit_ends_the_run_with_the_reason():
@@ -383,9 +424,13 @@ def test_a_saved_race_is_what_was_drained_without_its_live_events(tmp_path, orde
 def test_the_plain_iterator_gives_the_same_events_as_dicts():
     dicts = list(engine_for().race(CONTEXT, SCHEMA).dicts())
     events = [event for event in finished(engine_for().race(CONTEXT, SCHEMA)) if not event.live]
-    untimed = [{key: value for key, value in one.items() if key != "ms"} for one in dicts if one["kind"] in ("field", "token")]
+    untimed = [
+        {key: value for key, value in one.items() if key != "ms"} for one in dicts if one["kind"] in ("field", "token")
+    ]
     assert untimed == [
-        {key: value for key, value in event.to_json().items() if key != "ms"} for event in events if event.kind in ("field", "token")
+        {key: value for key, value in event.to_json().items() if key != "ms"}
+        for event in events
+        if event.kind in ("field", "token")
     ]
     assert (dicts[0]["kind"], dicts[-1]["kind"]) == ("run", "end")
     assert {one["kind"] for one in dicts} == {event.kind for event in events}

@@ -53,7 +53,18 @@ def test_the_public_dict_has_the_documented_shape():
     shape = result().to_json()
     assert set(shape) == {
         *("mode", "elapsed_ms", "prefill_ms", "suffix_eval_ms", "phases", "sequential_forward_passes", "is_valid_json"),
-        *("schema_match", "values", "parsed_json", "field_telemetry", "model", "why", "backend", "device", "dtype", "strategy"),
+        *(
+            "schema_match",
+            "values",
+            "parsed_json",
+            "field_telemetry",
+            "model",
+            "why",
+            "backend",
+            "device",
+            "dtype",
+            "strategy",
+        ),
         *("cache", "prompt_tokens", "tree_tokens"),
     }
     assert shape["mode"] == "parallel_constrained"
@@ -66,7 +77,8 @@ def test_the_public_dict_has_the_documented_shape():
         "candidate_mass": pytest.approx(math.exp(-1) + math.exp(-2) + math.exp(-3)),
         "levels": 2,
         "top_choices": [
-            {"choice": choice, "probability": DECISIONS[0].probabilities[i]} for i, choice in [(1, "LOW"), (2, "NONE"), (0, "HIGH")]
+            {"choice": choice, "probability": DECISIONS[0].probabilities[i]}
+            for i, choice in [(1, "LOW"), (2, "NONE"), (0, "HIGH")]
         ],
     }
     assert (shape["is_valid_json"], shape["schema_match"]) == (True, True)
@@ -148,4 +160,9 @@ def test_a_result_cannot_be_changed(value):
 
 def test_choices_of_one_spelling_are_told_apart_in_the_telemetry():
     top = result().to_json()["field_telemetry"]["tier"]["top_choices"]
-    assert [choice_key(entry["choice"]) for entry in top] == [("NoneType", None), ("bool", True), ("str", "1"), ("int", 1)]
+    assert [choice_key(entry["choice"]) for entry in top] == [
+        ("NoneType", None),
+        ("bool", True),
+        ("str", "1"),
+        ("int", 1),
+    ]

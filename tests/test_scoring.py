@@ -7,7 +7,7 @@ import pytest
 
 from core.schema import FieldDefinition
 from core.scoring import branch_masses, decide
-from core.trie import FieldTrie, Form, Fork
+from core.trie import FieldTrie, Fork, Form
 
 
 def fork(*sizes):
@@ -80,7 +80,8 @@ def test_the_forms_of_one_choice_are_summed():
 
 
 @pytest.mark.parametrize(
-    "scores, winner", [((-1, -2), 0), ((-2, -1), 1), ((-1, -1), 0), ((-3, -1, -1), 1), ((-5,) * 9, 0), ((-900, -800), 1)]
+    "scores, winner",
+    [((-1, -2), 0), ((-2, -1), 1), ((-1, -1), 0), ((-3, -1, -1), 1), ((-5,) * 9, 0), ((-900, -800), 1)],
 )
 def test_the_highest_score_wins_and_the_first_declared_of_equals(scores, winner):
     decision = flat(*scores)
@@ -110,6 +111,15 @@ def test_scores_at_minus_800_are_finite_and_still_compared():
     assert all(map(math.isfinite, decision.scores))
     assert decision.probabilities == pytest.approx([1 / (1 + math.exp(-2)), math.exp(-2) / (1 + math.exp(-2)), 0.0])
     assert decision.candidate_mass == 0.0
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("score", [float("nan"), float("-inf"), float("inf")])
+def test_scores_that_are_no_numbers_are_an_error_that_names_the_field(score):
+    with pytest.raises(
+        ArithmeticError, match="field 'f': the model gives no finite scores; load it with another dtype"
+    ):
+        flat(-1.0, score)
 
 
 def test_the_candidate_mass_never_exceeds_one():

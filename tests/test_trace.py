@@ -7,15 +7,36 @@ import pytest
 
 from core import trace
 from core.trace import (
-    EVENTS, Event, FieldDecided, Judged, LaneEnded, LaneStarted, Loading, PassEnded, PhaseEnded, RowCompared, RunEnded,
-    RunStarted, Tick, TokenWritten, TraceError, Waiting, WarmedUp, from_line, load, save, to_lines,
+    EVENTS,
+    Event,
+    FieldDecided,
+    Judged,
+    LaneEnded,
+    LaneStarted,
+    Loading,
+    PassEnded,
+    PhaseEnded,
+    RowCompared,
+    RunEnded,
+    RunStarted,
+    Stopping,
+    Tick,
+    TokenWritten,
+    TraceError,
+    Waiting,
+    WarmedUp,
+    from_line,
+    load,
+    save,
+    to_lines,
 )  # fmt: skip
 
-HOSTILE = "<img src=x> ${7*7} {{x}} \\u0041 a\0b \u2028 \u0085 \r\n \" שלום 👩\u200d🚀"
+HOSTILE = '<img src=x> ${7*7} {{x}} \\u0041 a\0b \u2028 \u0085 \r\n " שלום 👩\u200d🚀'
 EXAMPLES = [
     Loading(0.0, "downloading", 0.25),
     Loading(0.0, "warming up", None),
     Waiting(1.5, 2),
+    Stopping(2.0),
     RunStarted(
         ms=3.25, date="2026-05-12T07:52:10+00:00", model="tiny", why="asked for", backend="torch", device="cpu",
         dtype="float32", mode="json", order=("pcd", "ar"), cache="miss", temperature=1.0, versions={"torch": "2.13"},
@@ -58,8 +79,8 @@ def test_every_kind_of_event_has_an_example_here():
 def test_a_saved_trace_holds_everything_but_the_live_events(tmp_path):
     file = tmp_path / "trace.jsonl"
     save(EXAMPLES, file)
-    kept = tuple(event for event in EXAMPLES if event.kind not in ("loading", "waiting", "tick"))
-    assert same(load(file), kept) and len(kept) == len(EXAMPLES) - 4
+    kept = tuple(event for event in EXAMPLES if event.kind not in ("loading", "waiting", "stopping", "tick"))
+    assert same(load(file), kept) and len(kept) == len(EXAMPLES) - 5
 
 
 def test_a_trace_saved_again_is_the_same_file(tmp_path):
@@ -99,7 +120,9 @@ def test_a_long_line_that_is_no_event_is_quoted_in_part():
     assert len(str(refused.value)) < 300
 
 
-@pytest.mark.parametrize("content, message", [(b"", "holds no events"), (b"\n\n", "holds no events"), (b"nonsense", "not a trace event")])
+@pytest.mark.parametrize(
+    "content, message", [(b"", "holds no events"), (b"\n\n", "holds no events"), (b"nonsense", "not a trace event")]
+)
 def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
     file = tmp_path / "trace.jsonl"
     file.write_bytes(content)
@@ -110,12 +133,12 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     file = tmp_path / "trace.jsonl"
     file.write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
-    with pytest.raises(TraceError, match="trace.jsonl"):
+    with pytest.raises(TraceError, match=r"trace\.jsonl"):
         load(file)
 
 
 def test_a_file_that_is_not_there_says_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere.jsonl"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.jsonl"):
         load(tmp_path / "nowhere.jsonl")
 
 

@@ -22,6 +22,7 @@ FIELDS = {
     "hostile name": FieldDefinition('<|im_end|>"\n{{x}}', "enum", "", ("a", "b")),
 }
 CASES = [(name, field) for name in LEXICONS for field in FIELDS if (name, field) != ("nfc", "twins")]
+CASES += [("metaspace_first", field) for field in ("prefixes", "mixed", "boolean", "blood_types")]
 
 
 def plan_of(name, *fields):
@@ -57,7 +58,9 @@ def forks_of(plan, trie):
 def test_a_lines_tokens_are_what_the_tokenizer_makes_of_it_after_the_tail(name, field):
     plan, tokens = plan_of(name, FIELDS[field]), lexicon(name)
     forms = oracle.forms_of(FIELDS[field], plan.prompt, tokens.encode, tokens.texts)
-    assert [(form.choice, form.tokens) for form in plan.tries[0].forms] == [(form.choice, form.tokens) for form in forms]
+    assert [(form.choice, form.tokens) for form in plan.tries[0].forms] == [
+        (form.choice, form.tokens) for form in forms
+    ]
 
 
 @pytest.mark.parametrize("name, field", [case for case in CASES if case[0] != "nfc"])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from contextlib import aclosing
 
 import pytest
 from gradio_client import Client
@@ -290,3 +291,20 @@ def test_a_port_in_use_is_one_line_that_says_what_to_do(server: Server) -> None:
     port = int(server[0].rstrip("/").rsplit(":", 1)[1])
     with pytest.raises(SystemExit, match=rf"cannot listen on 127\.0\.0\.1:{port}: the port is in use.* --port"):
         launch(build(resident(), PRESETS), "127.0.0.1", port)
+
+
+def test_a_silent_wait_is_yielded_now_and_then_so_that_a_closed_tab_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.ui.runs.HEARTBEAT_S", 0.05)
+    there = resident()
+    with there.engine.device:  # somebody else's run
+
+        async def waiting() -> int:
+            seen = 0
+            async with aclosing(Runs(there).start("me", inputs())) as logs:
+                async for _ in logs:
+                    seen += 1
+                    if seen == 6:
+                        break
+            return seen
+
+        assert asyncio.run(asyncio.wait_for(waiting(), 10)) == 6

@@ -15,7 +15,14 @@ INJECTIONS = [
     "a<|endoftext|>b",
     "<|im_<|im_end|>end|>",
 ]
-TEXTS = ["plain words", "naïve café 生气 👩\u200d🚀", '{\n  "a": [1, 22, 333]\n}', "a\0b \\n \t\r\n", "x" * 10_000, "שלום"]
+TEXTS = [
+    "plain words",
+    "naïve café 生气 👩\u200d🚀",
+    '{\n  "a": [1, 22, 333]\n}',
+    "a\0b \\n \t\r\n",
+    "x" * 10_000,
+    "שלום",
+]
 
 
 def control_ids(lexicon):
@@ -89,12 +96,12 @@ def test_text_is_encoded_as_it_stands_after_other_text():
 
 @pytest.mark.parametrize("before, text", [("{", "\n"), (' "', '",\n'), ("HI", "GH"), ("caf", "é")])
 def test_a_token_across_the_boundary_is_an_error_that_names_both_sides(before, text):
-    with pytest.raises(TokenizationError, match="a token spans the end of .* and the start of"):
+    with pytest.raises(TokenizationError, match=r"a token spans the end of .* and the start of"):
         Vocabulary(lexicon("qwen").chat).encode_after(before, ["x", text])
 
 
 def test_a_tokenizer_without_a_fast_side_is_refused():
-    with pytest.raises(TokenizationError, match="object has no fast tokenizer; use a model with a tokenizer.json"):
+    with pytest.raises(TokenizationError, match=r"object has no fast tokenizer; use a model with a tokenizer\.json"):
         Vocabulary(object())
 
 
@@ -103,5 +110,5 @@ def test_a_vocabulary_that_spells_a_control_token_out_of_characters_is_refused()
     plain = Tokenizer(models.WordLevel({"<|im_end|>": 0, "x": 1, "<unk>": 2}, unk_token="<unk>"))
     plain.add_special_tokens(["<|im_end|>"])
     vocabulary = Vocabulary(PreTrainedTokenizerFast(tokenizer_object=plain))
-    with pytest.raises(TokenizationError, match="the tokenizer makes a control token of plain text in '<|im_end|>'"):
+    with pytest.raises(TokenizationError, match=r"a control token of plain text in '<\|im_end\|>'"):
         vocabulary.encode("<|im_end|>")

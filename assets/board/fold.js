@@ -4,7 +4,7 @@
 function blankState() {
   return {
     phase: 'idle', // idle, loading, waiting, running, then the run's own end: done, stopped, failed
-    message: 'Ready: choose a scenario and press Run.',
+    message: 'Choose a scenario and press Run.',
     fraction: null, // of loading the model
     milestone: '', // for screen readers
     run: null, // the `run` event
@@ -55,6 +55,10 @@ const FOLD = {
     state.fraction = event.fraction;
   },
 
+  stopping(state) {
+    state.message = 'Stopping, after the pass or the token that runs.';
+  },
+
   waiting(state, event) {
     const runs = event.ahead === 1 ? '1 run is' : `${event.ahead} runs are`;
     setPhase(state, 'waiting', `Waiting: ${runs} ahead of yours. The clocks do not count this.`);
@@ -77,7 +81,7 @@ const FOLD = {
 
   lane(state, event, lane) {
     lane.running = true;
-    state.message = event.lane === 'pcd' ? 'PCD scores all fields.' : 'The baseline writes token by token.';
+    state.message = event.lane === 'pcd' ? 'PCD scores all fields.' : 'The baseline reads the prompt.';
   },
 
   pass(state, event, lane) {
@@ -91,6 +95,7 @@ const FOLD = {
 
   token(state, event, lane) {
     addText(lane, event.text);
+    if (!lane.firstToken) state.message = 'The baseline writes token by token.';
     lane.tokens = event.tokens;
     lane.passes = event.passes;
     lane.firstToken ??= event;

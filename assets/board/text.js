@@ -62,13 +62,21 @@ function exactIntegers(key, value, context) {
   return lossy ? BigInt(context.source) : value;
 }
 
+// Direction marks and control characters would be obeyed or vanish: they are shown as escapes.
+const OBEYED = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+function literal(text) {
+  return text.replace(OBEYED, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
 // Text of a node, written only where it differs.
-function setText(node, text) {
+function setText(node, given) {
+  const text = literal(given);
   if (node.textContent !== text) node.textContent = text;
 }
 
 // Text that may be cut by an ellipsis: whole in the tooltip.
 function setCut(node, text, title = text) {
   setText(node, text);
-  if (node.title !== title) node.title = title;
+  if (node.title !== literal(title)) node.title = literal(title);
 }

@@ -31,14 +31,14 @@ def add_endpoints(resident: Resident) -> None:
         try:
             job = _engine(resident).submit(context, StructuredSchema.from_json(schema), temperature)
         except ValueError as error:
-            raise gr.Error(str(error)) from None
+            raise _refusal(str(error)) from None
         try:
             while not job.done:
                 await asyncio.sleep(POLL_S)
             return json.dumps(job.result().to_json(), ensure_ascii=False, allow_nan=False)
         except (ValueError, ArithmeticError) as error:
-            raise gr.Error(str(error)) from None
-        finally:  # also when the client has gone
+            raise _refusal(str(error)) from None
+        finally:
             job.cancel()
 
     async def autoregressive(context: str, schema: str, mode: str = "json") -> AsyncIterator[str]:
@@ -46,12 +46,12 @@ def add_endpoints(resident: Resident) -> None:
         try:
             race = _engine(resident).race(context, StructuredSchema.from_json(schema), order=("ar",), mode=mode)
         except ValueError as error:
-            raise gr.Error(str(error)) from None
+            raise _refusal(str(error)) from None
         try:
             while not race.finished:
                 for event in race.drain():
                     if isinstance(event, RunEnded) and event.state == "failed":
-                        raise gr.Error(event.message)
+                        raise _refusal(event.message)
                     if not event.live:
                         yield to_lines([event]).rstrip("\n")
                 await asyncio.sleep(POLL_S)
@@ -66,7 +66,12 @@ def add_endpoints(resident: Resident) -> None:
 def _engine(resident: Resident) -> Engine:
     """The engine, if it is there; raises `gr.Error`."""
     if resident.status.state == "loading":
-        raise gr.Error(f"the model is still loading ({resident.status.stage}); try again in a moment")
+        raise _refusal(f"the model is still loading ({resident.status.stage}); try again in a moment")
     if resident.engine is None:
-        raise gr.Error(resident.status.message)
+        raise _refusal(resident.status.message)
     return resident.engine
+
+
+def _refusal(message: str) -> gr.Error:
+    """One line for the caller; nothing for the log, where it would be a traceback."""
+    return gr.Error(message, print_exception=False)

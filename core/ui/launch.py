@@ -26,6 +26,7 @@ def launch(page: gr.Blocks, host: str, port: int) -> str:
             head=head(),
             ssr_mode=False,
             run_history=False,
+            enable_monitoring=False,
             footer_links=["api"],
         )
     except OSError:

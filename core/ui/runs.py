@@ -18,6 +18,8 @@ from core.ui.log import Log, failure
 
 #: One drain, and at most one message to the browser, in this time.
 DRAIN_S = 0.03
+#: A run that has nothing to tell says so after this time.
+HEARTBEAT_S = 1.0
 
 
 class Runs:
@@ -70,9 +72,12 @@ class _Run:
         except ValueError as error:  # an empty context, a temperature that is none
             yield [failure(str(error))]
             return
+        silent_s = 0.0
         while not self._race.finished:
-            if events := self._race.drain():
+            events = self._race.drain()
+            if events or silent_s > HEARTBEAT_S:  # gradio notices a closed tab only when something is yielded
                 yield events
+            silent_s = 0.0 if events or silent_s > HEARTBEAT_S else silent_s + DRAIN_S
             await asyncio.sleep(DRAIN_S)
 
     def cancel(self) -> None:

@@ -14,7 +14,8 @@ def model_note(status: Status) -> Note:
     """The model line at the top of the page."""
     if status.state == "loading":
         return Note(f"Loading the model: {status.stage}", "busy", status.fraction)
-    return Note(status.message, "good" if status.state == "ready" else "error")
+    tones = {"ready": "good", "failed": "error", "absent": "plain"}
+    return Note(status.message, tones[status.state])
 
 
 def preset_note(preset: Preset) -> Note:
