@@ -46,6 +46,7 @@ _WORDS = "the text says that a form is filled in with one value for each key and
 CORPUS = [
     *(f'{{\n  "{key}": {value},\n  "{key}": {value}\n}}' for key in ("risk", "is_fraud", "code") for value in _VALUES),
     *(" ".join(_WORDS[n:] + _WORDS[:n]) for n in range(len(_WORDS))),
+    *(f'"{key}": 10\nnote' for key in ("risk", "code")),
     'You read a text. Answer with one JSON object. Allowed values: "HIGH", "LOW", "YES". Keys:\n- "risk": ',
 ] * 3  # fmt: skip
 

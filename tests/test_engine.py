@@ -244,6 +244,7 @@ def test_the_warm_up_is_timed_and_leaves_nothing_behind():
     engine = hashed(pass_s=0.01)
     engine.warm_up()
     assert engine.warm_up_ms >= 30  # two passes of the parallel lane, at least one of the baseline
+    assert engine.backend.passes <= 2 + engine_module.WARM_UP_TOKENS
     assert engine.run_parallel(CONTEXT, schema("triage")).cache == "miss"
 
 
@@ -311,6 +312,7 @@ def test_a_context_too_long_for_one_masked_pass_is_read_whole_and_gives_the_same
         ("text", -1.0, "temperature -1.0 must be"),
         ("text", math.nan, "temperature nan must be"),
         ("text", math.inf, "temperature inf must be"),
+        ("text", 10**400, "temperature 1000.* must be"),
         ("text", "1.0", "temperature '1.0' must be"),
         ("text", None, "temperature None must be"),
         ("text", True, "temperature True must be"),

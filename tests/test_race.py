@@ -322,6 +322,7 @@ def test_stopping_ends_the_run_within_one_token_and_keeps_what_was_written():
     events += finished(race)
     assert engine.backend.passes <= passes + 1
     assert (only(events, "end").state, only(events, "end").speed_up) == ("stopped", None)
+    assert events.index(only(events, "stopping")) < events.index(only(events, "end"))
     # What was not written yet is not held against the baseline.
     assert final_rows(events)["risk"].text == '"HIGH"' and not of(events, "judged")
     assert not any("omitted" in row.flags for row in of(events, "row"))

@@ -115,6 +115,12 @@ def test_forks_and_their_token_sets_equal_a_search_over_the_whole_vocabulary(nam
     assert forks_of(plan, plan.tries[0]) == expected
 
 
+def test_a_token_may_hold_a_bare_value_and_whatever_stands_after_it():
+    field = FieldDefinition("n", "enum", "", (10, 100))
+    assert b" 10\nnote" in lexicon("metaspace").texts
+    assert b" 10\nnote" in branch_texts("metaspace", field, 0, 10)
+
+
 @pytest.mark.parametrize("name, field", CASES)
 def test_each_form_takes_one_branch_at_every_fork_on_its_path(name, field):
     plan, tokens = plan_of(name, FIELDS[field]), lexicon(name)
@@ -150,6 +156,14 @@ def test_a_token_that_begins_two_branches_belongs_to_neither_unless_it_is_canoni
     assert {b"B", b"BI", b"BILL", b"BILLING"} <= set(lexicon("qwen").texts)
     assert branch_texts("qwen", field, 0, "BILLING") == {b"BILLING"}
     assert branch_texts("qwen", field, 0, "BILLION") == {b"BILL"}
+
+
+@pytest.mark.parametrize("name, field", CASES)
+def test_a_fork_lists_each_of_its_tokens_once_branch_by_branch(name, field):
+    for fork in plan_of(name, FIELDS[field]).forks:
+        assert len(set(fork.tokens.tolist())) == len(fork.tokens) == len(fork.branch)
+        assert fork.branch.tolist() == sorted(fork.branch.tolist())
+        assert set(fork.branch.tolist()) == set(range(fork.branches))
 
 
 @pytest.mark.parametrize("name", LEXICONS)
