@@ -69,7 +69,10 @@ class Race:
             self._events.append(Stopping(self._waited_ms()))
 
     def drain(self) -> list[Event]:
-        """What has happened since the last call, without waiting for anything."""
+        """What has happened since the last call, without waiting for anything.
+
+        Leave `DRAIN_EVERY_S` between two calls: a loop without a pause takes the interpreter from the engine.
+        """
         done = self._job.done
         batch = [self._events.popleft() for _ in range(len(self._events))]
         ticks = [event for event in batch if event.kind == Tick.kind]
