@@ -20,10 +20,11 @@ import torch
 from transformers import DynamicCache
 
 from core.backend import BackendMissing, ModelUnsupported, TreeBatch
-from core.engine import Engine, Prepared, Request
+from core.engine import Engine
 from core.engine_torch import TorchBackend, TorchPrefix
 from core.models import ModelError, ModelNotFound, ProgressBar
 from core.presets import FOLDER, Preset
+from core.request import Prepared, Request
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ from core.trace import (
 )
 
 if TYPE_CHECKING:
-    from core.engine import Engine, Prepared, Request
+    from core.engine import Engine
+    from core.request import Prepared, Request
 
 log = logging.getLogger(__name__)
 
