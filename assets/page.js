@@ -12,11 +12,12 @@ addEventListener('keydown', (event) => {
   }
 }, { capture: true });
 
-// The server's first answer enables Stop: an Escape that comes before waits for it.
-function pressStop() {
+// The server's first answer enables Stop, and a press in that moment may be lost: an Escape
+// presses for four seconds, as long as it is the same run and there is something to stop.
+function pressStop(run = window.runPressed, tries = 20) {
   const stop = document.getElementById('stop');
   if (!stop.disabled) stop.click();
-  else if (performance.now() - window.runPressed < 2000) setTimeout(pressStop, 50);
+  if (tries > 0 && run === window.runPressed) setTimeout(pressStop, 200, run, tries - 1);
 }
 
 // The third clock, the browser's own: from the press of Run to the end on the screen.
