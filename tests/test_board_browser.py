@@ -318,6 +318,8 @@ def test_direction_marks_are_shown_and_not_obeyed(open_page: OpenPage) -> None:
 
 def test_an_escape_right_after_run_is_not_lost(open_page: OpenPage) -> None:
     page = open_page()
+    choose(page, MANY.title)  # a run that is long enough to be stopped
+    expect(page.locator(".rows .row[data-field]")).to_have_count(len(MANY.schema))
     page.evaluate("""() => {
         document.getElementById('run').click();
         dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
