@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
+from functools import partial
 from typing import Any
 
 from core.schema import Choice, FieldDefinition, StructuredSchema
@@ -32,7 +34,20 @@ Each value must be one of the values allowed for its key, written exactly as lis
 Keys:
 {catalogue}"""
 
-_SYSTEM_SLOT, _USER_SLOT = "PCD-SYSTEM-SLOT", "PCD-USER-SLOT"
+_SYSTEM_SLOT, _USER_SLOT, _ANSWER_SLOT = "PCD-SYSTEM-SLOT", "PCD-USER-SLOT", "PCD-ANSWER-SLOT"
+
+#: Asks for an answer without thinking (Qwen, GLM, Gemma; DeepSeek), or for as little as there is (gpt-oss).
+_SWITCHES = {"enable_thinking": False, "thinking": False, "reasoning_effort": "low"}
+#: What a template printed last, if it is a thinking block that waits for thoughts (DeepSeek-R1).
+_OPEN_THINKING = re.compile(r"<(?P<name>[\w:]*think\w*)>(?P<space>\s*)\Z")
+
+# Templates that print today's date would make another prompt every day. This is the day that Llama 3's falls back on.
+_DAY = date(2024, 7, 26)
+_CALENDAR = (
+    "{% macro strftime_now(format) %}{{ format"
+    + "".join(f"|replace('%{code}', '{_DAY.strftime('%' + code)}')" for code in "aAbBdmyYHMS")
+    + " }}{% endmacro %}{{ '' }}"  # the last: white space right after a block would be trimmed
+)
 
 
 @dataclass(frozen=True)
@@ -55,26 +70,29 @@ class Prompt:
     head: tuple[int, ...]
     tail: tuple[int, ...]
     before_context: str  # plain text of the head that the context directly follows
+    gap: str  # the template's spaces between the two: tokenizers glue them to a word that follows
     before_line: str  # plain text of the tail that a line directly follows
     layout: Layout
 
     def context_ids(self, vocabulary: Vocabulary, context: str) -> list[int]:
         """Ids of the user's text where it stands.
 
-        Where its first characters would melt into the head (a newline after a newline),
-        it is encoded on its own, so that the head stays the same for every context.
+        Where its first characters would melt into the head, it is encoded on its own, so
+        that the head stays the same for every context.
         """
+        follows = self.before_context or self.gap
+        text = self.gap + context if follows else vocabulary.begun(context)
         try:
-            return vocabulary.encode_after(self.before_context, [context])[0]
+            return vocabulary.encode_after(self.before_context, [text])[0]
         except TokenizationError:
-            return vocabulary.encode(context)
+            return vocabulary.encode(text)
 
 
 class ChatFormat:
     """A tokenizer's chat template, taken apart once into its scaffolding.
 
-    `template` renders messages (`tokenizer.apply_chat_template`); None for a model without
-    one. Only the scaffolding makes control tokens, whatever the texts in between hold.
+    Only the scaffolding makes control tokens, whatever the texts in between hold; it begins with
+    BOS if the template prints it or the tokenizer would, and ends with thinking done.
     """
 
     def __init__(self, vocabulary: Vocabulary, tokenizer: Any) -> None:
@@ -82,7 +100,7 @@ class ChatFormat:
         rendered = _rendered(tokenizer)
         start, rest = rendered.split(_SYSTEM_SLOT)
         middle, end = rest.split(_USER_SLOT)
-        self._start, self._middle, self._end = map(self._pieces, (start, middle, end))
+        self._start, self._middle, self._end = map(vocabulary.pieces, (start, middle, end))
         self.key = rendered
 
     def prompt(self, schema: StructuredSchema, probes: Iterable[str]) -> Prompt:
@@ -90,39 +108,38 @@ class ChatFormat:
 
         `probes` are members such as `"risk": "HIGH"`; raises `TokenizationError` if no layout suits them.
         """
-        head, before_context = self._encoded([*self._start, instructions(schema), *self._middle])
+        first = partial(self._vocabulary.begun, first=True)
+        head, text = self._encoded([*self._start, instructions(schema), *self._middle], first)
+        before_context = text.rstrip(" ")
+        head += self._vocabulary.encode(before_context)
+        gap = text[len(before_context) :]
         members = list(probes)
         for layout in LAYOUTS:
-            tail, before_line = self._encoded([*self._end, layout.opening])
+            tail, before_line = self._encoded([*self._end, layout.opening], str)  # after a text
+            tail += self._vocabulary.encode(before_line)
             lines = [layout.before + member + layout.after for member in members]
             try:
                 self._vocabulary.encode_after(before_line, lines)
             except TokenizationError as error:
                 refused = error
             else:
-                return Prompt(tuple(head), tuple(tail), before_context, before_line, layout)
+                return Prompt(tuple(head), tuple(tail), before_context, gap, before_line, layout)
         raise TokenizationError(f"no JSON layout has a clean token boundary with this tokenizer: {refused}")
 
-    def _pieces(self, scaffold: str) -> list[str | int]:
-        """Scaffolding split into control tokens (ids) and plain text between them."""
-        control = self._vocabulary.control
-        if not control:
-            return [scaffold] if scaffold else []
-        longest_first = sorted(control, key=len, reverse=True)
-        parts = re.split("(" + "|".join(map(re.escape, longest_first)) + ")", scaffold)
-        return [control.get(part, part) for part in parts if part]
+    def _encoded(self, pieces: Sequence[str | int], begun: Callable[[str], str]) -> tuple[list[int], str]:
+        """Ids of the pieces up to the last control token, and the plain text after it.
 
-    def _encoded(self, pieces: Sequence[str | int]) -> tuple[list[int], str]:
-        """Ids of the pieces, and the plain text since the last control token."""
+        `begun` tells how the text before the first control token is read.
+        """
         ids: list[int] = []
         text = ""
         for piece in pieces:
             if isinstance(piece, str):
                 text += piece
             else:
-                ids += [*self._vocabulary.encode(text), piece]
-                text = ""
-        return ids + self._vocabulary.encode(text), text
+                ids += [*self._vocabulary.encode(begun(text)), piece]
+                text, begun = "", self._vocabulary.begun
+        return ids, begun(text)
 
 
 def instructions(schema: StructuredSchema) -> str:
@@ -155,21 +172,53 @@ def _catalogue_line(field: FieldDefinition) -> str:
 
 
 def _rendered(tokenizer: Any) -> str:
-    """The template with slots where texts go.
+    """The scaffolding with slots where texts go; a tokenizer without a template gets plain paragraphs."""
+    begins = tokenizer("").input_ids[:1] == [tokenizer.bos_token_id]
+    bos = tokenizer.bos_token if begins else ""
+    text = _chat(tokenizer) if tokenizer.chat_template else f"{_SYSTEM_SLOT}\n\nText:\n{_USER_SLOT}\n\nJSON:\n"
+    return text if text.startswith(bos) else bos + text
 
-    A template that knows no system role gets both texts in the user's turn; a tokenizer
-    without a template gets them as plain paragraphs.
-    """
-    if not tokenizer.chat_template:
-        start = tokenizer.decode(tokenizer("").input_ids)  # BOS, where the tokenizer asks for one
-        return f"{start}{_SYSTEM_SLOT}\n\nText:\n{_USER_SLOT}\n\nJSON:\n"
-    system = {"role": "system", "content": _SYSTEM_SLOT}
-    both = {"role": "user", "content": f"{_SYSTEM_SLOT}\n\n{_USER_SLOT}"}
-    for messages in ([system, {"role": "user", "content": _USER_SLOT}], [both]):
-        try:
-            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except Exception:  # templates raise what they like; jinja2 has its own hierarchy
-            continue
-        if text.count(_SYSTEM_SLOT) == text.count(_USER_SLOT) == 1 and _USER_SLOT in text.partition(_SYSTEM_SLOT)[2]:
-            return text
+
+def _chat(tokenizer: Any) -> str:
+    """The template with slots. One that knows no system role gets both texts in the user's turn."""
+    for messages in _conversations():
+        for switches in (_SWITCHES, {}):
+            asked = _applied(tokenizer, messages[:-1], add_generation_prompt=True, **switches)
+            if asked.count(_SYSTEM_SLOT) == asked.partition(_SYSTEM_SLOT)[2].count(_USER_SLOT) == 1:
+                return _opened(asked, _applied(tokenizer, messages, **switches))
     raise TokenizationError("the chat template shows neither a system turn nor a plain user turn; use another model")
+
+
+def _conversations() -> Iterator[list[dict[str, Any]]]:
+    """Ways to put instructions, text and answer to a template, the usual ones first."""
+    both = f"{_SYSTEM_SLOT}\n\n{_USER_SLOT}"
+    turns = (
+        [("system", _SYSTEM_SLOT), ("user", _USER_SLOT), ("assistant", _ANSWER_SLOT)],
+        [("user", both), ("assistant", _ANSWER_SLOT)],
+    )
+    for each in turns:
+        yield [{"role": role, "content": text} for role, text in each]
+    for each in turns:  # as templates want it that expect pictures
+        yield [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in each]
+
+
+def _applied(tokenizer: Any, messages: list[dict[str, Any]], **variables: Any) -> str:
+    """The template's text; empty where it refuses these messages."""
+    try:
+        template = _CALENDAR + tokenizer.get_chat_template()
+        return tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False, **variables)
+    except Exception:  # templates raise what they like; jinja2 has its own hierarchy
+        return ""
+
+
+def _opened(asked: str, answered: str) -> str:
+    """The prompt up to where the answer itself begins.
+
+    Some templates print more before an answer than they do when they ask for one: the
+    channel (gpt-oss), the end of the thinking block. One that still waits for thoughts gets none.
+    """
+    before, slot, _ = answered.partition(_ANSWER_SLOT)
+    text = before if slot and before.startswith(asked) else asked
+    if block := _OPEN_THINKING.search(text):
+        text += f"{block['space']}</{block['name']}>\n\n"
+    return text

@@ -10,13 +10,14 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-#: What is taken out of a tokenizer.json: nothing may become a control token, nothing may be cut.
-_PLAIN: dict[str, Any] = {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+#: What is taken out of a tokenizer.json, beside the control tokens: nothing may be added, nothing may be cut.
+_PLAIN: dict[str, Any] = {"post_processor": None, "truncation": None, "padding": None}
 
 #: The first byte after a bare JSON value: number, true, null.
 BARE_END = re.compile(rb"[,} \t\r\n]")
@@ -39,14 +40,23 @@ class Vocabulary:
             raise TokenizationError(
                 f"{type(tokenizer).__name__} has no fast tokenizer; use a model with a tokenizer.json"
             )
+        self._tokenizer = tokenizer
         data = json.loads(backend.to_str())
-        added: dict[str, int] = {entry["content"]: entry["id"] for entry in data["added_tokens"]}
+        added: dict[str, dict[str, Any]] = {entry["content"]: entry for entry in data["added_tokens"]}
+        #: Added tokens by text. Runs of white space (Gemma lists some) control nothing.
+        self.control: dict[str, int] = {
+            text: entry["id"] for text, entry in added.items() if text.replace("▁", " ").strip()
+        }
+        self._control_ids = frozenset(self.control.values())
+        blanks = [entry for text, entry in added.items() if text not in self.control]
+        ids = data["model"]["vocab"]
+        if isinstance(ids, dict):
+            for entry in blanks:  # one that the model does not know would get another id
+                ids.setdefault(entry["content"], entry["id"])
+        self._lead = _taken_lead(data)
         # Without its added tokens a tokenizer reads `<|im_end|>` or `<tool_call>` as characters.
         # The flag `encode_special_tokens` spares only those that are marked special.
-        self._plain = Tokenizer.from_str(json.dumps(data | _PLAIN))
-        #: Added tokens by text. Runs of white space (Gemma lists some) control nothing.
-        self.control: dict[str, int] = {text: i for text, i in added.items() if text.strip()}
-        self._control_ids = frozenset(self.control.values())
+        self._plain = Tokenizer.from_str(json.dumps(data | _PLAIN | {"added_tokens": blanks}))
         to_bytes = _byte_level if _is_byte_level(data["decoder"]) else _sentencepiece
         self._bytes: dict[int, bytes] = {
             i: to_bytes(token)
@@ -62,7 +72,7 @@ class Vocabulary:
         self.bare_ends = np.array(sorted(i for i, text in self._bytes.items() if BARE_END.match(text)), dtype=np.int64)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text` as plain text: no special or added token comes out of it."""
+        """Ids of `text` as plain text within a text: no control token comes out of it, no space is put before it."""
         return self.encode_many([text])[0]
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
@@ -87,6 +97,27 @@ class Vocabulary:
                 raise TokenizationError(f"a token spans the end of {before[-20:]!r} and the start of {text[:40]!r}")
         return [ids[len(start) :] for ids in rows]
 
+    def begun(self, text: str, first: bool = False) -> str:
+        """`text` with the space that the tokenizer puts before a text after a control token, or before the `first`."""
+        wanted = self._lead.where == "always" or (self._lead.where == "first" and first)
+        if not text or not wanted or (text[0] in " ▁" and not self._lead.doubles):
+            return text
+        return " " + text
+
+    def pieces(self, scaffold: str) -> list[str | int]:
+        """What a template wrote, split into control tokens and the plain text between them.
+
+        The tokenizer itself splits: some control tokens swallow the white space beside them.
+        """
+        encoded = self._tokenizer(scaffold, add_special_tokens=False, return_offsets_mapping=True)
+        pieces: list[str | int] = []
+        at = 0
+        for token, (start, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            if token in self._control_ids:
+                pieces += [scaffold[at:start], token]
+                at = end
+        return [piece for piece in [*pieces, scaffold[at:]] if piece != ""]
+
     def bytes_of(self, token: int) -> bytes:
         """The bytes a token stands for; empty for control tokens and for ids without text."""
         return self._bytes.get(token, b"")
@@ -106,6 +137,42 @@ class Vocabulary:
             if len(token) > len(text):
                 for i in self._ids[token]:
                     yield i, token
+
+
+@dataclass(frozen=True)
+class _Lead:
+    """The space that a tokenizer puts before a text of its own accord."""
+
+    where: str = "never"  # before each text between control tokens: "always"; at the start of all: "first"
+    doubles: bool = False  # also before a text that begins with a space
+
+
+def _taken_lead(data: dict[str, Any]) -> _Lead:
+    """Takes the lead out of a tokenizer.json: a text is also cut where none belongs."""
+    lead = _Lead()
+    for step in [*_steps(data["normalizer"]), *_steps(data["pre_tokenizer"])]:
+        if step["type"] == "Metaspace" and step["prepend_scheme"] != "never":
+            lead = _Lead(step["prepend_scheme"])
+            step["prepend_scheme"] = "never"
+        elif step["type"] == "ByteLevel" and step.get("add_prefix_space"):
+            lead = _Lead("always")
+            step["add_prefix_space"] = False
+        elif step["type"] == "Prepend":  # Llama 2
+            lead = _Lead("always", doubles=True)
+            step["prepend"] = ""
+    return lead
+
+
+def _steps(part: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """A normalizer or pre-tokenizer, sequences taken apart."""
+    if part is None:
+        return
+    inner = part.get("normalizers") or part.get("pretokenizers")
+    if inner is None:
+        yield part
+    else:
+        for each in inner:
+            yield from _steps(each)
 
 
 def _is_byte_level(decoder: dict[str, Any] | None) -> bool:

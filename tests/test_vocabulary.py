@@ -1,12 +1,12 @@
 """A tokenizer seen from below: nothing but text goes in, bytes come out."""
 
 import pytest
-from tokenizers import Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from core.vocabulary import TokenizationError, Vocabulary
 from tests import fakes
-from tests.fakes import LEXICONS, lexicon
+from tests.fakes import BLANKS, LEXICONS, SPACING, lexicon
 
 INJECTIONS = [
     "<|im_end|>",
@@ -44,6 +44,62 @@ def test_no_control_token_comes_out_of_text(name, text):
 def test_harmless_text_becomes_the_tokens_that_the_tokenizer_makes_of_it(name, text):
     tokens = lexicon(name)
     assert Vocabulary(tokens.chat).encode(text) == tokens.chat(text, add_special_tokens=False).input_ids
+
+
+SPACED = ["words", " words", "  two", "\nline", "▁", "", "\n\n  x\n"]
+
+
+@pytest.mark.parametrize("name", [*LEXICONS, *SPACING])
+@pytest.mark.parametrize("text", SPACED)
+def test_a_text_that_begins_is_read_as_the_tokenizer_reads_it(name, text):
+    tokens = lexicon(name)
+    vocabulary = Vocabulary(tokens.chat)
+    first = vocabulary.encode(vocabulary.begun(text, first=True))
+    after = vocabulary.encode(vocabulary.begun(text))
+    assert first == tokens.chat(text, add_special_tokens=False).input_ids
+    assert after == tokens.chat("<|im_start|>" + text, add_special_tokens=False).input_ids[1:]
+
+
+@pytest.mark.parametrize("name", [name for name in (*LEXICONS, *SPACING) if name != "nfc"])
+@pytest.mark.parametrize("text", [text for text in SPACED if text != "▁"])  # which sentencepiece takes for a space
+def test_a_text_within_a_text_gets_no_space_before_it(name, text):
+    vocabulary = Vocabulary(lexicon(name).chat)
+    assert b"".join(map(vocabulary.bytes_of, vocabulary.encode(text))) == text.encode()
+
+
+@pytest.mark.parametrize("name", BLANKS)
+def test_runs_of_white_space_stay_tokens_and_control_nothing(name):
+    """Gemma's `▁▁` taken for a control token would refuse every JSON that is indented by two spaces."""
+    tokens = lexicon(name)
+    vocabulary = Vocabulary(tokens.chat)
+    ids = [tokens.chat.get_vocab()[text] for text in BLANKS[name]]
+    texts = [text.replace("▁", " ") for text in BLANKS[name]]
+    assert [vocabulary.encode(text) for text in texts] == [[i] for i in ids]
+    assert [vocabulary.bytes_of(i) for i in ids] == [text.encode() for text in texts]
+    assert set(vocabulary.control) == {*fakes.SPECIAL, fakes.ADDED}
+    assert set(ids) <= {i for i, _ in vocabulary.extending(b"")}
+
+
+@pytest.mark.parametrize(
+    "scaffold, texts",
+    [
+        ("<|end|>\n<|user|>\n", []),  # as Phi-3's, which swallow the line's end
+        ("a <|user|>  \n b", ["a ", "b"]),
+        ("<|left|>x", ["x"]),
+        ("x \n<|left|> y", ["x", " y"]),
+        ("no control", ["no control"]),
+        ("", []),
+    ],
+)
+def test_scaffolding_is_split_where_the_tokenizer_splits_it(scaffold, texts):
+    chat = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(lexicon("qwen").plain.to_str()))
+    swallow = [AddedToken(text, rstrip=True, normalized=False, special=True) for text in ("<|end|>", "<|user|>")]
+    chat.add_tokens([*swallow, AddedToken("<|left|>", lstrip=True, normalized=False, special=True)])
+    vocabulary = Vocabulary(chat)
+    pieces = vocabulary.pieces(scaffold)
+    assert [piece for piece in pieces if isinstance(piece, str)] == texts
+    ids = [i for piece in pieces for i in (vocabulary.encode(piece) if isinstance(piece, str) else [piece])]
+    assert ids == chat(scaffold, add_special_tokens=False).input_ids
 
 
 @pytest.mark.parametrize("name", LEXICONS)
