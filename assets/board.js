@@ -86,7 +86,9 @@ function runLine({ run }) {
     `baseline mode ${run.mode}`,
     `order ${order}`,
     `T = ${run.temperature}`,
-  ].join(' · ');
+    READINGS.get(run.reading) ?? '',
+    run.strategy === 'rows' ? 'PCD reads a row per branch' : '',
+  ].filter(Boolean).join(' · ');
 }
 
 function untimed({ run, warmUp }) {

@@ -5,9 +5,9 @@ Ints, NumPy arrays and packed masks cross this border; tensors do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -20,9 +20,13 @@ class ModelUnsupported(RuntimeError):
     """A model that this backend would read wrongly."""
 
 
+#: How a tree is read: all of it in one row in which a node sees only its ancestors, or a batched row per branch.
+Strategy = Literal["tree", "rows"]
+
+
 @dataclass(frozen=True)
 class Identity:
-    """What runs, for results and screens."""
+    """What runs, for results, screens and cache keys."""
 
     backend: str
     device: str
@@ -30,30 +34,62 @@ class Identity:
     window: int  # positions that the model can read
     vocab_size: int  # logits per position, padding included
     end_ids: frozenset[int]  # tokens that end a turn
+    strategy: Strategy  # what a probe of the model's class has proved
+    fingerprint: str  # of configuration and weights: another model has another one
 
 
 @dataclass(frozen=True)
 class TreeBatch:
-    """The tries of all fields in one sequence, parents before children.
+    """Token paths that share their beginnings, in one sequence, parents before children.
 
-    Only nodes with a fork at or below them are here; fields share nodes where their lines
-    begin alike. Depth 0 follows the prompt's last token.
+    Depth 0 follows the prompt's last token. Nodes that do not descend from one another do not
+    see each other, so that several trees are a tree batch too.
     """
 
     tokens: tuple[int, ...]  # (N,)
     parents: tuple[int, ...]  # (N,) -1: the prompt
     depths: tuple[int, ...]  # (N,)
 
+    @classmethod
+    def of(cls, paths: Iterable[Sequence[int]]) -> tuple[TreeBatch, list[int]]:
+        """The tree that holds every path, and the node at the end of each; -1 for the empty path."""
+        nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
+        ends = []
+        for path in paths:
+            node = -1
+            for token in path:
+                node = nodes.setdefault((node, token), len(nodes))
+            ends.append(node)
+        depths: list[int] = []
+        for parent, _ in nodes:
+            depths.append(0 if parent < 0 else depths[parent] + 1)
+        return cls(tuple(token for _, token in nodes), tuple(parent for parent, _ in nodes), tuple(depths)), ends
+
+    def path(self, node: int) -> list[int]:
+        """The node and what leads to it, from the root on."""
+        nodes = []
+        while node >= 0:
+            nodes.append(node)
+            node = self.parents[node]
+        return nodes[::-1]
+
 
 class Prefix(Protocol):
-    """The KV state after some tokens; immutable once made."""
+    """The model's state after some tokens; immutable once made."""
 
     @property
     def length(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+    def seal(self) -> int:
+        """A cheap number that a damaged or changed prefix does not keep: length, bytes, the last token's keys."""
+        ...
+
     def head(self, length: int) -> Prefix:
-        """The state after the first `length` tokens, in memory of its own."""
+        """The state after the first `length` tokens, in memory of its own.
+
+        Only where the strategy is `tree`: a recurrent state cannot be taken back.
+        """
         ...
 
 
@@ -83,12 +119,18 @@ class Backend(Protocol):
         tree: TreeBatch,
         rows: Sequence[int],
         wanted: Sequence[np.ndarray],
-    ) -> list[np.ndarray]:
-        """Log-probabilities at tree nodes, in one pass over `ids` and the tree after `prefix`.
+        keep: bool = False,
+    ) -> tuple[list[np.ndarray], Prefix | None]:
+        """Log-probabilities at tree nodes, after `prefix` and `ids`.
 
         `rows[i]` is a node, `wanted[i]` int64 token ids (K_i,). Returns float32 arrays (K_i,),
-        normalised over the full vocabulary. The prefix is unchanged.
+        normalised over the full vocabulary, and with `keep` the prefix after `ids`, which has
+        cost no pass of its own. The prefix given is unchanged. One pass where the strategy is `tree`.
         """
+        ...
+
+    def room(self, length: int) -> int:
+        """New tokens that one pass after a prefix of this length has memory for, at least 1."""
         ...
 
     def decoder(self, prefix: Prefix) -> Decoder: ...

@@ -25,6 +25,25 @@ from core.engine_torch import TorchBackend, TorchPrefix
 from core.models import ModelError, ModelNotFound, ProgressBar
 from core.presets import FOLDER, Preset
 from core.request import Prepared, Request
+from core.schema import StructuredSchema
+from core.search import Asked, Search
+
+#: 32 texts of about 40 tokens and three fields, for what many contexts gain by sharing passes.
+TEXTS = [
+    f"Order {1000 + 37 * i}: the parcel came {('two days late', 'on time', 'a week late', 'not at all')[i % 4]}, "
+    f"the box was {('wet', 'torn', 'fine')[i % 3]}, and the customer wants {('a refund', 'a new one')[i % 2]} this week."
+    for i in range(32)
+]
+TICKETS = StructuredSchema(
+    {
+        "delivery": {"type": "enum", "choices": ["on time", "late", "lost"], "description": "When did it come?"},
+        "wish": {"type": "enum", "choices": ["refund", "replacement", "none"], "description": "What is asked for?"},
+        "damaged": {"type": "boolean", "description": "Was anything damaged?"},
+    }
+)
+
+#: More than any tree has.
+MANY_NODES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -40,6 +59,10 @@ class Micro:
         return self.engine.backend
 
     @property
+    def allowance(self) -> int:
+        return self.engine.allowance
+
+    @property
     def tree(self) -> TreeBatch:
         return self.prepared.plan.tree
 
@@ -47,17 +70,32 @@ class Micro:
         return {
             "prefill": lambda: self.backend.prefill(self.prepared.whole),
             "tree": self.read_tree,
+            "best_first": lambda: self.search(self.allowance),
+            "whole_trie": lambda: self.search(None),
             "bare": lambda: self.forward_bare(self.prefix),
             "bare_no_prefix": lambda: self.forward_bare(None),
             "rows": self.read_rows,
-            "pcd_warm": lambda: self.run(cache=True),
+            "pcd_warm": lambda: self.run(),
+            "pcd_warm_complete": lambda: self.run(complete=True),
+            "pcd_warm_best_first": lambda: self.run(complete=False),
             "pcd_cold": lambda: self.run(cache=False),
             "decode_step": self.decode_steps,
+            "texts_singly": lambda: [self.engine.run_parallel(text, TICKETS) for text in TEXTS],
+            "texts_together": lambda: self.engine.decode_many(TEXTS, TICKETS),
         }
 
     def read_tree(self) -> None:
-        forks = self.prepared.plan.forks
-        self.backend.read(self.prefix, [], self.tree, [f.node for f in forks], [f.tokens for f in forks])
+        plan = self.prepared.plan
+        self.backend.read(self.prefix, [], *plan.packed, [fork.tokens for fork in plan.forks])
+
+    def search(self, allowance: int | None) -> None:
+        """The forks after the whole prompt, read until the winners are proved; all of them without an allowance."""
+        search = Search([Asked(trie) for trie in self.prepared.plan.tries], allowance)
+        while chosen := search.next(MANY_NODES):
+            asked = [search.fields[i] for i, _ in chosen]
+            tree, ends = TreeBatch.of(one.path(fork) for one, (_, fork) in zip(asked, chosen, strict=True))
+            wanted = [one.trie.forks[fork].tokens for one, (_, fork) in zip(asked, chosen, strict=True)]
+            search.take(chosen, self.backend.read(self.prefix, [], tree, ends, wanted)[0])
 
     @torch.inference_mode()
     def forward_bare(self, prefix: TorchPrefix | None) -> None:
@@ -69,9 +107,9 @@ class Micro:
     @torch.inference_mode()
     def read_rows(self) -> None:
         """The same read with the cache copied to one row per field, each with the field's own nodes."""
+        ends = iter(self.prepared.plan.packed[1])
         batch = [
-            sorted({n for fork in trie.forks for n in _ancestry(self.tree, fork.node)})
-            for trie in self.prepared.plan.tries
+            sorted({n for _ in trie.forks for n in self.tree.path(next(ends))}) for trie in self.prepared.plan.tries
         ]
         longest, start = max(map(len, batch)), self.prefix.length
         ids = torch.zeros(len(batch), longest, dtype=torch.int64)
@@ -82,7 +120,7 @@ class Micro:
             ids[row, : len(nodes)] = torch.tensor([self.tree.tokens[n] for n in nodes])
             positions[row, : len(nodes)] += torch.tensor([self.tree.depths[n] for n in nodes])
             for i, node in enumerate(nodes):
-                sight[row, i, [nodes.index(n) for n in _ancestry(self.tree, node)]] = True
+                sight[row, i, [nodes.index(n) for n in self.tree.path(node)]] = True
         mask = torch.zeros(len(batch), 1, longest, start + longest, dtype=self.prefix.layers[0][0].dtype)
         mask[:, 0, :, start:].masked_fill_(~torch.from_numpy(sight), torch.finfo(mask.dtype).min)
         cache = DynamicCache(list(self.prefix.layers))
@@ -92,9 +130,9 @@ class Micro:
         body(input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True)
         body.config._attn_implementation = ours
 
-    def run(self, cache: bool) -> None:
+    def run(self, **options: bool) -> None:
         request = self.prepared.request
-        self.engine.run_parallel(request.context, request.schema, cache=cache)
+        self.engine.run_parallel(request.context, request.schema, **options)
 
     def decode_steps(self, steps: int = 8) -> float:
         """Seconds of one token of the baseline."""
@@ -127,6 +165,9 @@ def ratios(ms: Mapping[str, float], canonical_tokens: int) -> dict[str, float]:
         "tree / bare forward over as many tokens on the same prefix": ms["tree"] / ms["bare"],
         "tree / bare forward over as many tokens without a prefix": ms["tree"] / ms["bare_no_prefix"],
         "cache copied to a row per field / tree": ms["rows"] / ms["tree"],
+        "whole trie / best-first on the same prefix": ms["whole_trie"] / ms["best_first"],
+        "pcd warm, whole trie / best-first": ms["pcd_warm_complete"] / ms["pcd_warm_best_first"],
+        f"{len(TEXTS)} short texts one at a time / together": ms["texts_singly"] / ms["texts_together"],
         "pcd cold / pcd warm": ms["pcd_cold"] / ms["pcd_warm"],
         "time per token x canonical tokens / pcd warm": ms["decode_step"] * canonical_tokens / ms["pcd_warm"],
         "time per token x canonical tokens / pcd cold": ms["decode_step"] * canonical_tokens / ms["pcd_cold"],
@@ -170,15 +211,6 @@ def report(engine: Engine, preset: Preset, name: str, rounds: int) -> None:
     for what, value in of_interest.items():
         print(f"{value:10.2f} x   {what}")
     print(json.dumps({"model": engine.model, "preset": name, "rounds": rounds, "ms": ms, "ratios": of_interest}))
-
-
-def _ancestry(tree: TreeBatch, node: int) -> list[int]:
-    """The node and what leads to it."""
-    path = []
-    while node >= 0:
-        path.append(node)
-        node = tree.parents[node]
-    return path
 
 
 if __name__ == "__main__":

@@ -7,11 +7,16 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine, default_of
 from core.models import ModelError, ModelNotFound, ProgressBar
 from core.presets import Preset
+from core.result import Prior, Scoring
+
+#: `complete` of a request, by what the command line calls it.
+READINGS = {"complete": True, "best-first": False}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default=default_of("BACKEND"))
     parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--scoring", default="identify", choices=get_args(Scoring), help="how far a line is scored")
+    parser.add_argument("--prior", default="none", choices=get_args(Prior), help="what is subtracted from the scores")
+    parser.add_argument(
+        "--reading", default="auto", choices=["auto", *READINGS], help="read everything, or what proves the winner"
+    )
     parser.add_argument("--offline", action="store_true", help="ask no network")
     given = parser.parse_args(arguments)
     try:
@@ -30,7 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             engine = Engine.load(
                 given.model, backend=given.backend, dtype=given.dtype, offline=given.offline, progress=bar.show
             )
-        result = engine.run_parallel(preset.context, preset.schema, given.temperature)
+        result = engine.run_parallel(
+            preset.context,
+            preset.schema,
+            given.temperature,
+            scoring=given.scoring,
+            prior=given.prior,
+            complete=READINGS.get(given.reading),
+        )
     except (ValueError, ArithmeticError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -6,35 +6,46 @@ from any thread. Knows nothing of pages or protocols.
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from itertools import islice
 from typing import Any
 
-from core import baseline, prompt
+from core import baseline
 from core.backend import Backend, BackendMissing, Prefix
-from core.models import LocalModel, Progress, resolve
+from core.many import ManyContexts
+from core.models import Progress, resolve
+from core.overhead import measured_overhead
 from core.owner import Job, LaneClock, Owner
-from core.plans import Plans
+from core.parallel import Emit, Outcome, ParallelLane
+from core.plans import MAX_BYTES, MAX_ENTRIES, Plans, PriorScores
 from core.prompt import ChatFormat
 from core.race import Race
 from core.request import Prepared, PromptTooLong, Request
-from core.result import Decision, Result
+from core.result import Result
 from core.schema import StructuredSchema
-from core.scoring import decide
-from core.trace import Event, FieldDecided, Lane, LaneEnded, LaneStarted, PassEnded, PhaseEnded, TokenWritten
+from core.search import pays
+from core.trace import Lane, LaneEnded, LaneStarted, PassEnded, PhaseEnded, TokenWritten
 from core.trie import Plan
 from core.vocabulary import Vocabulary
 
-Emit = Callable[[Event], None]
+log = logging.getLogger(__name__)
 
 WARM_UP_TOKENS = 4
+
+#: The text without content whose scores a prior is, as in contextual calibration (Zhao et al. 2021).
+BLANK = "N/A"
 
 #: Query-key pairs of the one masked pass after a cached head; past them the whole prompt gets a causal
 #: prefill, which needs no mask and skips what is masked. A tiny model, 3,793 tokens: 0.10 s against 0.54 s.
 DENSE_PAIRS = 8_000_000
+
+#: Nodes that a best-first pass reads on the chance that they are needed: as many as cost what a pass costs
+#: anyway, within these bounds; the first of them where nothing was measured.
+LEAST_ALLOWANCE, MOST_ALLOWANCE = 16, 256
 
 
 class Engine:
@@ -43,14 +54,26 @@ class Engine:
     `load` is the way in; the constructor takes a backend that was made on `owner`'s thread.
     """
 
-    def __init__(self, backend: Backend, model: str, why: str = "", owner: Owner | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        model: str,
+        why: str = "",
+        owner: Owner | None = None,
+        *,
+        cache_entries: int = MAX_ENTRIES,
+        cache_bytes: int = MAX_BYTES,
+    ) -> None:
         self.backend = backend
         self.model = model
         self.why = why
         self.owner = owner or Owner()
         self.vocabulary = Vocabulary(backend.tokenizer)
-        self._plans = Plans(ChatFormat(self.vocabulary, backend.tokenizer), self.vocabulary)
+        chat = ChatFormat(self.vocabulary, backend.tokenizer)
+        self._plans = Plans(chat, self.vocabulary, backend.identity, cache_entries, cache_bytes)
         self.warm_up_ms = 0.0
+        #: What a pass costs beside its tokens, in tokens; endless until it was measured, so that all is read.
+        self.pass_overhead = math.inf
 
     @classmethod
     def load(
@@ -61,8 +84,9 @@ class Engine:
         dtype: str = "auto",
         offline: bool = False,
         progress: Progress = lambda stage, fraction: None,
+        **options: Any,
     ) -> Engine:
-        """Finds or fetches the model, loads it and warms it up.
+        """Finds or fetches the model, loads it and warms it up; `options` go to the constructor.
 
         Raises `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`.
         """
@@ -70,28 +94,45 @@ class Engine:
         found = resolve(name, offline=offline, accelerator=kind.accelerated(), progress=progress)
         progress(f"loading {found.name}", None)
         owner = Owner()
-        return owner.submit(lambda job: cls._loaded(kind, found, dtype, owner, progress)).result()
 
-    @classmethod
-    def _loaded(cls, kind: Any, found: LocalModel, dtype: str, owner: Owner, progress: Progress) -> Engine:
-        engine = cls(kind.load(found.directory, dtype=dtype), found.name, found.why, owner)
-        progress(f"warming up {found.name}", None)
-        engine.warm_up()
-        return engine
+        def loaded(job: Job) -> Engine:
+            engine = cls(kind.load(found.directory, dtype=dtype), found.name, found.why, owner, **options)
+            progress(f"warming up {found.name}", None)
+            engine.warm_up()
+            return engine
 
-    def run_parallel(
-        self, context: str, schema: StructuredSchema, temperature: float = 1.0, *, cache: bool = True
-    ) -> Result:
+        return owner.submit(loaded).result()
+
+    def run_parallel(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Result:
         """Decides every field of the schema.
 
-        Raises `ValueError` for an empty context or a bad temperature, `PromptTooLong`, `TokenizationError`.
+        `options` are those of `Request`: cache, scoring, prior, complete. Raises `ValueError` for an
+        empty context or a bad option, `PromptTooLong`, `TokenizationError`.
         """
-        return self.submit(context, schema, temperature, cache=cache).result()
+        return self.submit(context, schema, temperature, **options).result()
 
-    def submit(self, context: str, schema: StructuredSchema, temperature: float = 1.0, *, cache: bool = True) -> Job:
+    def submit(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Job:
         """`run_parallel` without waiting: its `Result` is the job's, and the job can be cancelled."""
-        request = Request(context, schema, temperature, cache)
-        return self.owner.submit(lambda job: self._parallel_job(request, job))
+        request = Request(context, schema, temperature, **options)
+        return self.owner.submit(lambda job: self.decided(self.prepare(request), job)[0])
+
+    def decode_many(
+        self,
+        contexts: Sequence[str],
+        schema: StructuredSchema,
+        temperature: float = 1.0,
+        *,
+        return_exceptions: bool = False,
+        **options: Any,
+    ) -> list[Any]:
+        """A `Result` for each context, in order; several contexts share a pass where that is faster.
+
+        With `return_exceptions` the error of a context that cannot be decided stands in its place.
+        Raises as `run_parallel` does.
+        """
+        Request("checks the options", schema, temperature, **options)
+        many = ManyContexts(self, schema, temperature, options, return_exceptions)
+        return self.owner.submit(lambda job: many.decided(contexts, job)).result()
 
     def race(
         self,
@@ -101,8 +142,8 @@ class Engine:
         temperature: float = 1.0,
         order: tuple[Lane, ...] = ("pcd", "ar"),
         mode: str = "json",
-        cache: bool = True,
         asked: float | None = None,
+        **options: Any,
     ) -> Race:
         """Both lanes, one after the other, as a stream of trace events.
 
@@ -110,7 +151,7 @@ class Engine:
         """
         if mode not in baseline.MODES:
             raise ValueError(f"baseline mode {mode!r} is unknown; use one of: {', '.join(baseline.MODES)}")
-        return Race(self, Request(context, schema, temperature, cache), order, mode, asked)
+        return Race(self, Request(context, schema, temperature, **options), order, mode, asked)
 
     def stream_baseline(
         self, context: str, schema: StructuredSchema, mode: str = "json", *, cache: bool = True
@@ -121,63 +162,66 @@ class Engine:
         """
         return self.race(context, schema, order=("ar",), mode=mode, cache=cache).dicts()
 
+    @property
+    def allowance(self) -> int:
+        """Nodes that a best-first pass reads on the chance that they are needed."""
+        overhead = self.pass_overhead if math.isfinite(self.pass_overhead) else LEAST_ALLOWANCE
+        return int(min(MOST_ALLOWANCE, max(LEAST_ALLOWANCE, overhead)))
+
     # What follows runs on the owner thread.
 
     def prepare(self, request: Request) -> Prepared:
         """Raises `TokenizationError` or `PromptTooLong` before any model work."""
         started = time.perf_counter()
-        plan = self._plans.plan(request.schema)
+        schema, scoring, cache = request.schema, request.scoring, request.cache
+        plan, plan_state = self._plans.plan(schema, scoring, cache)
         context = tuple(plan.prompt.context_ids(self.vocabulary, request.context))
-        new = len(context) + len(plan.prompt.tail) + len(plan.tree.tokens)
-        is_long = new * (len(plan.prompt.head) + new) > DENSE_PAIRS
-        head = self._plans.head(request.schema) if request.cache and not is_long else None
-        prepared = Prepared(request, plan, context, head, is_long, (time.perf_counter() - started) * 1e3)
+        is_long = self._is_long(plan, len(context))
+        head, head_state = self._plans.head(schema) if cache and not is_long else (None, "off")
+        wants_prior = request.prior != "none"
+        prior, prior_state = self._plans.prior(schema, scoring) if wants_prior and cache else (None, "off")
+        blank = tuple(plan.prompt.context_ids(self.vocabulary, BLANK)) if wants_prior else ()
+        complete = request.complete
+        if complete is None:
+            complete = not pays(plan, self.pass_overhead)
+        prepared = Prepared(
+            request=request,
+            plan=plan,
+            plan_state=plan_state,
+            context=context,
+            head=head,
+            cache=head_state,
+            strategy=self.backend.identity.strategy,
+            reading="complete" if complete else "best-first",
+            is_long=is_long,
+            prior=prior,
+            prior_state=prior_state,
+            blank=blank,
+            took_ms=(time.perf_counter() - started) * 1e3,
+        )
         self._check_window(prepared)
         return prepared
 
-    def parallel(self, prepared: Prepared, clock: LaneClock, job: Job, emit: Emit) -> tuple[Result, Prefix | None]:
-        """The pcd lane: the result, and the whole prompt's prefix where it had a pass of its own."""
-        emit(LaneStarted(0.0, "pcd"))
-        emit(PhaseEnded(clock.elapsed_ms, "pcd", "plan", clock.elapsed_ms))
-        before = self.backend.passes
-        plan, prefix = prepared.plan, None
-        if prepared.head is None:
-            prefix = self.backend.prefill(prepared.whole)
-            self._passed("pcd", "head + context", len(prepared.whole), before, clock, emit)
-            job.check()
-            start, ids, phase = prefix, [], "tree"
-        else:
-            start, ids, phase = prepared.head, prepared.after_head, "context + tree"
-        forks = plan.forks
-        rows = self.backend.read(start, ids, plan.tree, [f.node for f in forks], [f.tokens for f in forks])
-        self._passed("pcd", phase, len(ids) + len(plan.tree.tokens), before, clock, emit)
-        job.check()
-        remaining = iter(rows)
-        decisions = tuple(
-            decide(trie, list(islice(remaining, len(trie.forks))), prepared.request.temperature) for trie in plan.tries
-        )
-        took = clock.lap("scoring")
-        emit(PhaseEnded(clock.elapsed_ms, "pcd", "scoring", took))
-        text = prompt.object_text(prompt.member(d.name, prompt.literal(d.value)) for d in decisions)
-        took = clock.lap("assembly", last=True)
-        for decision in decisions:
-            emit(_decided(decision, clock.elapsed_ms))
-        emit(PhaseEnded(clock.elapsed_ms, "pcd", "assembly", took))
-        return self._result(prepared, decisions, text, clock, self.backend.passes - before), prefix
+    def parallel(self, prepared: Prepared, clock: LaneClock, job: Job, emit: Emit) -> Outcome:
+        """The pcd lane."""
+        return ParallelLane(self.backend, self.vocabulary, prepared, clock, job, emit, self.allowance).run()
 
     def write(self, prepared: Prepared, clock: LaneClock, job: Job, emit: Emit) -> tuple[LaneEnded, Prefix]:
-        """The ar lane: how it ended, and the prompt's prefix."""
+        """The ar lane: how it ended, and the prefix of the prompt or of its head."""
         emit(LaneStarted(0.0, "ar"))
         before = self.backend.passes
+        kept, ids = prepared.head, prepared.after_head if prepared.head else prepared.whole
+        if kept is None and prepared.strategy == "rows":
+            kept, ids = self.backend.prefill(prepared.plan.prompt.head), prepared.after_head
+        prefix = self.backend.prefill(ids, kept)
+        took = clock.lap("prefill")
+        emit(PassEnded(clock.elapsed_ms, "ar", self.backend.passes - before, len(ids)))
+        emit(PhaseEnded(clock.elapsed_ms, "ar", "prefill", took))
         layout = prepared.plan.prompt.layout
-        if prepared.head is None:
-            ids, prefix = prepared.whole, self.backend.prefill(prepared.whole)
-        else:
-            ids, prefix = prepared.after_head, self.backend.prefill(prepared.after_head, prepared.head)
-        self._passed("ar", "prefill", len(ids), before, clock, emit)
         parts, count, how = [layout.opening], 0, "limit"
         decoder, mask = self.backend.decoder(prefix), self.grammar.start(layout.opening)
-        limit = min(self._token_limit(prepared.plan), self.backend.identity.window - prepared.prompt_tokens)
+        limit = baseline.token_limit(prepared.plan.canonical_tokens)
+        limit = min(limit, self.backend.identity.window - prepared.prompt_tokens)
         for written in baseline.write(decoder, mask, self.vocabulary, self.backend.identity.end_ids, limit):
             count += 1
             passes = self.backend.passes - before
@@ -188,12 +232,51 @@ class Engine:
         took = clock.lap("decode", last=True)
         emit(PhaseEnded(clock.elapsed_ms, "ar", "decode", took))
         passes, text = self.backend.passes - before, "".join(parts)
-        return LaneEnded(clock.elapsed_ms, "ar", how, passes, count, text, prepared.cache), prefix
+        return LaneEnded(clock.elapsed_ms, "ar", how, passes, count, text, prepared.cache), kept or prefix
 
-    def keep_head(self, prepared: Prepared, prefix: Prefix | None) -> None:
-        """Stores the schema's head for the next request, after all clocks have stopped."""
-        if prepared.cache == "miss" and prefix is not None:
-            self._plans.keep(prepared.request.schema, prefix.head(len(prepared.plan.prompt.head)))
+    def keep(self, prepared: Prepared, prefix: Prefix | None, prior: PriorScores | None = None) -> Prefix | None:
+        """Stores what the next request can use, after all clocks have stopped; the head, where it is to be had."""
+        if prepared.head is not None or prefix is None or prepared.is_long:
+            head = prepared.head
+        else:
+            size = len(prepared.plan.prompt.head)
+            head = prefix if prefix.length == size else prefix.head(size)
+        if prepared.request.cache:
+            schema = prepared.request.schema
+            if head is not None and prepared.head is None:
+                self._plans.keep_head(schema, head)
+            if prior is not None and prepared.prior is None:
+                self._plans.keep_prior(schema, prepared.request.scoring, prior)
+        return head
+
+    def result(self, prepared: Prepared, outcome: Outcome, phases: Mapping[str, float], shared: int = 1) -> Result:
+        identity = self.backend.identity
+        return Result(
+            decisions=outcome.decisions,
+            text=outcome.text,
+            phases=dict(phases),
+            passes=outcome.passes,
+            prompt_tokens=prepared.prompt_tokens,
+            tree_tokens=outcome.tree_tokens,
+            caches=self._plans.report(prepared.cache, prepared.plan_state, prepared.prior_state),
+            strategy=prepared.strategy,
+            scoring=prepared.request.scoring,
+            reading=prepared.reading,
+            prior=prepared.request.prior,
+            shared=shared,
+            model=self.model,
+            why=self.why,
+            backend=identity.backend,
+            device=identity.device,
+            dtype=identity.dtype,
+        )
+
+    def decided(self, prepared: Prepared, job: Job) -> tuple[Result, Prefix | None, PriorScores | None]:
+        """One request alone: the result, and head and prior for others like it."""
+        clock = LaneClock(self.backend.synchronize, plan=prepared.took_ms)
+        outcome = self.parallel(prepared, clock, job, lambda event: None)
+        head = self.keep(prepared, outcome.prefix, outcome.prior)
+        return self.result(prepared, outcome, clock.phases), head, outcome.prior
 
     @cached_property
     def grammar(self) -> baseline.Grammar:
@@ -206,27 +289,24 @@ class Engine:
         request = Request("Warm-up.", StructuredSchema({"ready": {"type": "boolean"}}), cache=False)
         prepared = self.prepare(request)
         clock, job = LaneClock(self.backend.synchronize), Job(self.owner, lambda job: None)
-        _, prefix = self.parallel(prepared, clock, job, lambda event: None)
+        self.parallel(prepared, clock, job, lambda event: None)
+        prefix = self.backend.prefill(prepared.whole)
         decoder, mask = self.backend.decoder(prefix), self.grammar.start(prepared.plan.prompt.layout.opening)
         for _ in baseline.write(decoder, mask, self.vocabulary, self.backend.identity.end_ids, WARM_UP_TOKENS):
             pass
+        self.pass_overhead = measured_overhead(self.backend, prefix)
         self.warm_up_ms = (time.perf_counter() - started) * 1e3
 
-    def _parallel_job(self, request: Request, job: Job) -> Result:
-        prepared = self.prepare(request)
-        clock = LaneClock(self.backend.synchronize, plan=prepared.took_ms)
-        result, prefix = self.parallel(prepared, clock, job, lambda event: None)
-        self.keep_head(prepared, prefix)
-        return result
-
-    def _passed(self, lane: Lane, phase: str, tokens: int, before: int, clock: LaneClock, emit: Emit) -> None:
-        took = clock.lap(phase)
-        emit(PassEnded(clock.elapsed_ms, lane, self.backend.passes - before, tokens))
-        emit(PhaseEnded(clock.elapsed_ms, lane, phase, took))
+    def _is_long(self, plan: Plan, context: int) -> bool:
+        if self.backend.identity.strategy == "rows":
+            return False
+        head, after = len(plan.prompt.head), context + len(plan.prompt.tail)
+        new = after + len(plan.tree.tokens)
+        return new * (head + new) > DENSE_PAIRS or after + plan.deepest > self.backend.room(head)
 
     def _check_window(self, prepared: Prepared) -> None:
         plan, window = prepared.plan, self.backend.identity.window
-        answer = max(_canonical_tokens(plan), max(plan.tree.depths) + 1)
+        answer = max(plan.canonical_tokens, plan.deepest)
         needed = prepared.prompt_tokens + answer
         if needed > window:
             raise PromptTooLong(
@@ -234,29 +314,6 @@ class Engine:
                 f"answer {answer + len(plan.prompt.tail)}) and the window of {self.model} holds {window}; "
                 f"shorten the text or the schema by {needed - window} tokens"
             )
-
-    def _token_limit(self, plan: Plan) -> int:
-        return baseline.token_limit(_canonical_tokens(plan))
-
-    def _result(
-        self, prepared: Prepared, decisions: tuple[Decision, ...], text: str, clock: LaneClock, passes: int
-    ) -> Result:
-        identity = self.backend.identity
-        return Result(
-            decisions=decisions,
-            text=text,
-            phases=dict(clock.phases),
-            passes=passes,
-            prompt_tokens=prepared.prompt_tokens,
-            tree_tokens=len(prepared.plan.tree.tokens),
-            cache=prepared.cache,
-            strategy="tree",
-            model=self.model,
-            why=self.why,
-            backend=identity.backend,
-            device=identity.device,
-            dtype=identity.dtype,
-        )
 
 
 def run_parallel_generation(context: str, schema: StructuredSchema, temperature: float = 1.0) -> dict[str, Any]:
@@ -286,23 +343,3 @@ def _backend_class(name: str) -> Any:
     from core.engine_torch import TorchBackend  # here: `core` imports without torch
 
     return TorchBackend
-
-
-def _canonical_tokens(plan: Plan) -> int:
-    """Tokens of the canonical JSON with every field's longest choice."""
-    lines = (max(len(form.tokens) for form in trie.forms) for trie in plan.tries)
-    return sum(lines) + 1  # the closing brace
-
-
-def _decided(decision: Decision, ms: float) -> FieldDecided:
-    return FieldDecided(
-        ms=ms,
-        lane="pcd",
-        name=decision.name,
-        value=decision.value,
-        probability=decision.probability,
-        candidate_mass=decision.candidate_mass,
-        levels=decision.levels[decision.winner],
-        top=decision.top(),
-        cardinality=len(decision.choices),
-    )

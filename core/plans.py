@@ -1,49 +1,137 @@
-"""Compiled plans and head prefixes of one engine, kept for the next request.
+"""Compiled plans, head prefixes and priors of one engine, kept for the next request.
 
-Both are immutable and keyed by the ordered schema. Bounded: the least recently used go
-first. Belongs to the owner thread.
+All are immutable and keyed by what they were made from. Bounded: the least recently used go
+first. An entry is checked when it is found; one that fails is made again. Belongs to the
+owner thread.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from core.backend import Prefix
-from core.prompt import ChatFormat
+import numpy as np
+
+from core.backend import Identity, Prefix
+from core.prompt import PROMPT_VERSION, ChatFormat
+from core.result import CacheReport, CacheState, Scoring
 from core.schema import StructuredSchema
 from core.trie import Plan, compile_plan
 from core.vocabulary import Vocabulary
 
 MAX_ENTRIES = 32
-MAX_BYTES = 512 * 2**20
+MAX_BYTES = 512 * 2**20  # of head prefixes
+MAX_PLAN_BYTES = 256 * 2**20  # a plan of 1,024 integers holds 53 MB of token ids
+
+#: By field: the scores of its choices on a text without content.
+PriorScores = tuple[np.ndarray, ...]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Entry(Generic[T]):
+    value: T
+    nbytes: int
+    seal: int
+
+
+class Shelf(Generic[T]):
+    """A bounded store; `nbytes` and `seal` measure a value when it comes and when it is found again."""
+
+    def __init__(self, max_entries: int, max_bytes: int, nbytes: Callable[[T], int], seal: Callable[[T], int]) -> None:
+        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._nbytes, self._seal = nbytes, seal
+        self._entries: OrderedDict[str, _Entry[T]] = OrderedDict()
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(entry.nbytes for entry in self._entries.values())
+
+    def find(self, key: str) -> tuple[T | None, CacheState]:
+        """The value and `hit`; None and `miss`, or `fallback` where the value failed its check and is gone."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None, "miss"
+        if (self._nbytes(entry.value), self._seal(entry.value)) != (entry.nbytes, entry.seal):
+            del self._entries[key]
+            return None, "fallback"
+        self._entries.move_to_end(key)
+        return entry.value, "hit"
+
+    def keep(self, key: str, value: T) -> None:
+        """Stores the value; one that is larger than the whole budget is not kept and drives out no other."""
+        size = self._nbytes(value)
+        if size > self._max_bytes:
+            return
+        self._entries.pop(key, None)
+        self._entries[key] = _Entry(value, size, self._seal(value))
+        while len(self._entries) > self._max_entries or self.nbytes > self._max_bytes:
+            self._entries.popitem(last=False)
+            self.evicted += 1
 
 
 class Plans:
-    def __init__(self, chat: ChatFormat, vocabulary: Vocabulary) -> None:
+    """What the engine has made of schemas so far."""
+
+    def __init__(
+        self,
+        chat: ChatFormat,
+        vocabulary: Vocabulary,
+        identity: Identity,
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         self._chat = chat
         self._vocabulary = vocabulary
-        self._plans: OrderedDict[StructuredSchema, Plan] = OrderedDict()
-        self._heads: OrderedDict[StructuredSchema, Prefix] = OrderedDict()
+        made_by = (identity.fingerprint, identity.backend, identity.dtype, chat.key, PROMPT_VERSION)
+        self._model = hashlib.sha256(repr(made_by).encode()).hexdigest()
+        self._plans: Shelf[Plan] = Shelf(max_entries, MAX_PLAN_BYTES, lambda plan: plan.nbytes, Plan.seal)
+        self._heads: Shelf[Prefix] = Shelf(max_entries, max_bytes, lambda head: head.nbytes, lambda head: head.seal())
+        self._priors: Shelf[PriorScores] = Shelf(max_entries, max_bytes, _prior_bytes, _prior_seal)
 
-    def plan(self, schema: StructuredSchema) -> Plan:
+    def key(self, schema: StructuredSchema, scoring: Scoring = "identify") -> str:
+        """What stored values are found by: model, dtype, template, version of the prompt, ordered schema, scoring."""
+        return f"{self._model} {schema.digest} {scoring}"
+
+    def plan(self, schema: StructuredSchema, scoring: Scoring, cache: bool) -> tuple[Plan, CacheState]:
         """The compiled schema; raises `TokenizationError`."""
-        plan = self._plans.get(schema) or compile_plan(schema, self._chat, self._vocabulary)
-        self._plans[schema] = plan
-        self._plans.move_to_end(schema)
-        if len(self._plans) > MAX_ENTRIES:
-            self._plans.popitem(last=False)
-        return plan
+        key = self.key(schema, scoring)
+        plan, state = self._plans.find(key) if cache else (None, "off")
+        if plan is None:
+            plan = compile_plan(schema, self._chat, self._vocabulary, scoring)
+            if cache:
+                self._plans.keep(key, plan)
+        return plan, state
 
-    def head(self, schema: StructuredSchema) -> Prefix | None:
+    def head(self, schema: StructuredSchema) -> tuple[Prefix | None, CacheState]:
         """The state after the schema's head, if it is here."""
-        if schema in self._heads:
-            self._heads.move_to_end(schema)
-        return self._heads.get(schema)
+        return self._heads.find(self.key(schema))
 
-    def keep(self, schema: StructuredSchema, head: Prefix) -> None:
-        """Stores a head prefix; one that is larger than the whole budget is not kept."""
-        if head.nbytes > MAX_BYTES:
-            return
-        self._heads[schema] = head
-        while len(self._heads) > MAX_ENTRIES or sum(h.nbytes for h in self._heads.values()) > MAX_BYTES:
-            self._heads.popitem(last=False)
+    def keep_head(self, schema: StructuredSchema, head: Prefix) -> None:
+        self._heads.keep(self.key(schema), head)
+
+    def prior(self, schema: StructuredSchema, scoring: Scoring) -> tuple[PriorScores | None, CacheState]:
+        return self._priors.find(self.key(schema, scoring))
+
+    def keep_prior(self, schema: StructuredSchema, scoring: Scoring, scores: PriorScores) -> None:
+        self._priors.keep(self.key(schema, scoring), scores)
+
+    def report(self, head: CacheState, plan: CacheState, prior: CacheState) -> CacheReport:
+        """A request's states beside what is held now."""
+        return CacheReport(head, plan, prior, len(self._heads), self._heads.nbytes, self._heads.evicted)
+
+
+def _prior_bytes(scores: PriorScores) -> int:
+    return sum(array.nbytes for array in scores)
+
+
+def _prior_seal(scores: PriorScores) -> int:
+    return hash(tuple(array.tobytes() for array in scores))

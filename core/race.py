@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from core.compare import Comparison, Row, compare
 from core.owner import Cancelled, Job, LaneClock, ticking
-from core.result import Result
 from core.schema import Choice
 from core.trace import (
     Event,
@@ -38,6 +37,7 @@ from core.trace import (
 
 if TYPE_CHECKING:
     from core.engine import Engine
+    from core.parallel import Outcome
     from core.request import Prepared, Request
 
 log = logging.getLogger(__name__)
@@ -128,14 +128,14 @@ class Race:
                 prefix = lanes[lane](prepared, job) or prefix
         finally:
             # Only now: the first lane must not warm the head of the second.
-            self._engine.keep_head(prepared, prefix)
+            self._engine.keep(prepared, prefix)
 
     def _parallel(self, prepared: Prepared, job: Job) -> Any:
         clock = LaneClock(self._engine.backend.synchronize, plan=prepared.took_ms)
         with ticking(lambda: self._tick(clock, "pcd")):
-            result, prefix = self._engine.parallel(prepared, clock, job, self._events.append)
-        self._events.append(_assembled(result))
-        return prefix
+            outcome = self._engine.parallel(prepared, clock, job, self._events.append)
+        self._events.append(_assembled(outcome, clock.elapsed_ms, prepared))
+        return outcome.prefix
 
     def _baseline(self, prepared: Prepared, job: Job) -> Any:
         clock = LaneClock(self._engine.backend.synchronize)
@@ -171,6 +171,8 @@ class Race:
             schema=self._request.schema.to_json(),
             names=tuple(field.name for field in self._request.schema),
             opening=prepared.plan.prompt.layout.opening,
+            strategy=prepared.strategy,
+            reading=prepared.reading,
         )
 
 
@@ -253,7 +255,6 @@ class Reading:
         return before if before and replace(row, ms=before.ms) == before else row
 
 
-def _assembled(result: Result) -> LaneEnded:
-    return LaneEnded(
-        result.elapsed_ms, "pcd", "assembled", result.passes, result.tree_tokens, result.text, result.cache
-    )
+def _assembled(outcome: Outcome, ms: float, prepared: Prepared) -> LaneEnded:
+    passes, tokens = outcome.passes, outcome.tree_tokens
+    return LaneEnded(ms, "pcd", "assembled", passes, tokens, outcome.text, prepared.cache)

@@ -1,15 +1,17 @@
 """A request: what was asked, and the same in tokens.
 
-The one place where a context and a temperature are checked. Knows nothing of models.
+The one place where a context and the ways to decide it are checked. Knows nothing of models.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import get_args
 
-from core.backend import Prefix
-from core.result import CacheState
+from core.backend import Prefix, Strategy
+from core.plans import PriorScores
+from core.result import CacheState, Prior, ReadingKind, Scoring
 from core.schema import StructuredSchema
 from core.trie import Plan
 
@@ -23,7 +25,10 @@ class Request:
     context: str
     schema: StructuredSchema
     temperature: float = 1.0
-    cache: bool = True  # whether head prefixes are used and kept
+    cache: bool = True  # whether plans, head prefixes and priors are used and kept
+    scoring: Scoring = "identify"
+    prior: Prior = "none"
+    complete: bool | None = None  # whether every fork is read; None: where that is the cheaper way
 
     def __post_init__(self) -> None:
         if not isinstance(self.context, str) or not self.context.strip():
@@ -33,6 +38,9 @@ class Request:
         is_number = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
         if not is_number or not 0.0 < self.temperature <= sys.float_info.max:
             raise ValueError(f"temperature {self.temperature!r} must be a finite number above 0; 1.0 is neutral")
+        _check_one_of("scoring", self.scoring, get_args(Scoring))
+        _check_one_of("prior", self.prior, get_args(Prior))
+        _check_one_of("complete", self.complete, (None, True, False))
 
 
 @dataclass(frozen=True)
@@ -41,16 +49,17 @@ class Prepared:
 
     request: Request
     plan: Plan
+    plan_state: CacheState
     context: tuple[int, ...]
     head: Prefix | None
+    cache: CacheState  # of the head
+    strategy: Strategy
+    reading: ReadingKind
     is_long: bool  # so long that a causal prefill of everything beats one masked pass after the head
+    prior: PriorScores | None  # if it was asked for and is here
+    prior_state: CacheState
+    blank: tuple[int, ...]  # the context without content, whose scores a prior is
     took_ms: float
-
-    @property
-    def cache(self) -> CacheState:
-        if self.is_long or not self.request.cache:
-            return "off"
-        return "miss" if self.head is None else "hit"
 
     @property
     def prompt_tokens(self) -> int:
@@ -63,3 +72,12 @@ class Prepared:
     @property
     def whole(self) -> list[int]:
         return [*self.plan.prompt.head, *self.after_head]
+
+    @property
+    def needs_prior(self) -> bool:
+        return self.request.prior == "content_free" and self.prior is None
+
+
+def _check_one_of(name: str, value: object, known: tuple[object, ...]) -> None:
+    if not any(value is one or (isinstance(one, str) and value == one) for one in known):
+        raise ValueError(f"{name} {value!r} is unknown; use one of: {', '.join(map(str, known))}")

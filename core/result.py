@@ -7,14 +7,22 @@ a result becomes a dict.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from core.backend import Strategy
 from core.schema import Choice, choice_key
 
-CacheState = Literal["hit", "miss", "off"]
+#: How far a line is scored: to the token that identifies the choice, or to the value's end.
+Scoring = Literal["identify", "full"]
+#: Whether every fork was read, or only as many as prove the winner.
+ReadingKind = Literal["complete", "best-first"]
+#: What is subtracted from the scores: nothing, or those of a text without content.
+Prior = Literal["none", "content_free"]
+
+#: `fallback`: a stored entry failed its check and was made again.
+CacheState = Literal["hit", "miss", "off", "fallback"]
 
 #: Choices listed per field in the public JSON; the `Decision` holds all of them.
 TOP_CHOICES = 8
@@ -22,14 +30,22 @@ TOP_CHOICES = 8
 
 @dataclass(frozen=True)
 class Decision:
-    """One field, decided. Tuples are in the order in which the choices were declared."""
+    """One field, decided. Tuples are in the order in which the choices were declared.
+
+    A field of many choices need not be read to its end: None stands for a choice that was
+    proved to lose and not read. The winner is exact in any case.
+    """
 
     name: str
     choices: tuple[Choice, ...]
-    scores: tuple[float, ...]  # joint log-probability up to the identifying token, full vocabulary
-    probabilities: tuple[float, ...]  # share among these choices, softmax(scores / temperature)
+    scores: tuple[float | None, ...]  # joint log-probability, full vocabulary
+    probabilities: tuple[float | None, ...]  # share among these choices, softmax((scores - prior) / temperature)
     levels: tuple[int, ...]  # forks on the path of each choice
-    winner: int  # index of the highest score; the first declared of equals
+    winner: int  # index of the highest score less prior; the first declared of equals
+    #: Probability that the model goes on with any allowed choice, as far as it was read, before renormalising.
+    candidate_mass: float
+    unread_mass: float = 0.0  # at most this share belongs to what was not read
+    prior: tuple[float, ...] | None = None  # scores on a text without content, where they are subtracted
 
     @property
     def value(self) -> Choice:
@@ -37,17 +53,56 @@ class Decision:
 
     @property
     def probability(self) -> float:
-        return self.probabilities[self.winner]
+        return _given(self.probabilities[self.winner])
 
     @property
-    def candidate_mass(self) -> float:
-        """Probability that the model goes on with any allowed choice, before renormalising."""
-        return _mass(self.scores)
+    def unread(self) -> int:
+        """Choices without a probability of their own."""
+        return sum(p is None for p in self.probabilities)
 
     def top(self, n: int = TOP_CHOICES) -> tuple[tuple[Choice, float], ...]:
-        """The `n` likeliest choices with their probabilities, the winner first."""
-        order = sorted(range(len(self.choices)), key=lambda i: (-self.scores[i], i))
-        return tuple((self.choices[i], self.probabilities[i]) for i in order[:n])
+        """The `n` likeliest choices with their probabilities, the winner first; none that was not read."""
+        return tuple((self.choices[i], _given(self.probabilities[i])) for i in self._ranked()[:n])
+
+    def to_json(self) -> dict[str, Any]:
+        """What the public JSON says of a field beside its value."""
+        ranked = self._ranked()[:TOP_CHOICES]
+        top = [{"choice": self.choices[i], "probability": self.probabilities[i]} for i in ranked]
+        if self.prior is not None:
+            for entry, i in zip(top, ranked, strict=True):
+                entry |= {"score": self.scores[i], "prior": self.prior[i]}
+        return {
+            "confidence": self.probability,
+            "cardinality": len(self.choices),
+            "candidate_mass": self.candidate_mass,
+            "levels": self.levels[self.winner],
+            "unread_choices": self.unread,
+            "unread_mass": self.unread_mass,
+            "top_choices": top,
+        }
+
+    def _ranked(self) -> list[int]:
+        """Indexes of the choices that were read, the winner first."""
+        prior = self.prior or [0.0] * len(self.choices)
+        read = {i: score - prior[i] for i, score in enumerate(self.scores) if score is not None}
+        return sorted(read, key=lambda i: (-read[i], i))
+
+
+@dataclass(frozen=True)
+class CacheReport:
+    """What was found of a request, and the store of head prefixes after it."""
+
+    head: CacheState
+    plan: CacheState
+    prior: CacheState
+    entries: int = 0
+    bytes: int = 0
+    evicted: int = 0  # heads that went since the engine started
+
+    def to_json(self) -> dict[str, Any]:
+        return {"plan": self.plan, "prior": self.prior} | {
+            name: getattr(self, name) for name in ("entries", "bytes", "evicted")
+        }
 
 
 @dataclass(frozen=True)
@@ -59,9 +114,13 @@ class Result:
     phases: Mapping[str, float]  # milliseconds of engine time by phase; they sum to elapsed_ms
     passes: int  # calls of the model's forward, counted beside the call
     prompt_tokens: int  # head + context + tail
-    tree_tokens: int  # nodes of the tree batch
-    cache: CacheState  # the head prefix: found, made, or not used
-    strategy: Literal["tree", "rows"]
+    tree_tokens: int  # nodes read behind prompts, over all passes
+    caches: CacheReport
+    strategy: Strategy
+    scoring: Scoring
+    reading: ReadingKind
+    prior: Prior
+    shared: int  # requests that rode in the same passes, this one included; the phases are theirs together
     model: str
     why: str  # why this model runs
     backend: str
@@ -71,6 +130,11 @@ class Result:
     @property
     def values(self) -> dict[str, Choice]:
         return {d.name: d.value for d in self.decisions}
+
+    @property
+    def cache(self) -> CacheState:
+        """The head prefix: found, made, or not used."""
+        return self.caches.head
 
     @property
     def elapsed_ms(self) -> float:
@@ -91,31 +155,27 @@ class Result:
             "schema_match": parsed is not None and _matches(parsed, self.decisions),
             "values": self.values,
             "parsed_json": {d.name: {"value": d.value, "prob": d.probability} for d in self.decisions},
-            "field_telemetry": {d.name: _telemetry(d) for d in self.decisions},
+            "field_telemetry": {d.name: d.to_json() for d in self.decisions},
             "model": self.model,
             "why": self.why,
             "backend": self.backend,
             "device": self.device,
             "dtype": self.dtype,
             "strategy": self.strategy,
+            "scoring": self.scoring,
+            "reading": self.reading,
+            "prior": self.prior,
             "cache": self.cache,
+            "cache_detail": self.caches.to_json(),
+            "shared_passes": self.shared,
             "prompt_tokens": self.prompt_tokens,
             "tree_tokens": self.tree_tokens,
         }
 
 
-def _telemetry(decision: Decision) -> dict[str, Any]:
-    return {
-        "confidence": decision.probability,
-        "cardinality": len(decision.choices),
-        "candidate_mass": decision.candidate_mass,
-        "levels": decision.levels[decision.winner],
-        "top_choices": [{"choice": choice, "probability": p} for choice, p in decision.top()],
-    }
-
-
-def _mass(scores: tuple[float, ...]) -> float:
-    return min(1.0, math.fsum(math.exp(score) for score in scores))
+def _given(probability: float | None) -> float:
+    assert probability is not None, "asked of a choice that was not read"
+    return probability
 
 
 def _parsed(text: str) -> Any:

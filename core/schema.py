@@ -6,6 +6,7 @@ Knows nothing of prompts, tokens or models.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ MAX_NAME_BYTES = 128
 MAX_CHOICE_BYTES = 256
 MAX_DESCRIPTION_BYTES = 1024
 
-_FIELD_KEYS = {"type", "choices", "description"}
+_FIELD_KEYS = ("type", "choices", "description", "depends_on")
 
 
 class SchemaError(ValueError):
@@ -32,7 +33,8 @@ class SchemaError(ValueError):
 class FieldDefinition:
     """One field of a schema.
 
-    `choices` of a boolean are always `(True, False)`; leave them out.
+    `choices` of a boolean are always `(True, False)`; leave them out. A field that depends on
+    others is decided after them, with their answers before its eyes.
     Raises `SchemaError` for anything outside the limits of this module.
     """
 
@@ -40,6 +42,7 @@ class FieldDefinition:
     field_type: FieldType
     description: str = ""
     choices: tuple[Choice, ...] = ()
+    depends_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_text(f"field name {_short(self.name)}", self.name, MAX_NAME_BYTES)
@@ -47,6 +50,18 @@ class FieldDefinition:
             raise SchemaError("a field has an empty name; give it one")
         _check_text(f"field {_short(self.name)}: the description", self.description, MAX_DESCRIPTION_BYTES)
         object.__setattr__(self, "choices", self._checked_choices())
+        object.__setattr__(self, "depends_on", self._checked_dependencies())
+
+    def _checked_dependencies(self) -> tuple[str, ...]:
+        where, given = f"field {_short(self.name)}", self.depends_on
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise SchemaError(f"{where}: depends_on must be a list of field names, got {_short(given)}")
+        for name in given:
+            if not isinstance(name, str):
+                raise SchemaError(f"{where}: depends_on holds {_short(name)}; it is a list of field names")
+            if list(given).count(name) > 1:
+                raise SchemaError(f"{where}: depends_on names {_short(name)} twice; once is enough")
+        return tuple(given)
 
     def _checked_choices(self) -> tuple[Choice, ...]:
         where = f"field {_short(self.name)}"
@@ -100,9 +115,36 @@ class StructuredSchema:
             if field.name in self._by_name:
                 raise SchemaError(f"field {_short(field.name)} appears twice; each name must be unique")
             self._by_name[field.name] = field
+        self._check_dependencies()
+        #: The fields in waves: a field stands in the first one by which all that it depends on is decided.
+        self.waves: tuple[tuple[FieldDefinition, ...], ...] = tuple(self._waves())
         #: Identity of the schema, order included: what caches are keyed by.
-        self.key = tuple((f.name, f.field_type, f.description, *map(choice_key, f.choices)) for f in self.fields)
+        self.key = tuple(
+            (f.name, f.field_type, f.description, f.depends_on, *map(choice_key, f.choices)) for f in self.fields
+        )
         self._hash = hash(self.key)
+        #: The same in 64 characters, equal in every process.
+        self.digest = hashlib.sha256(repr(self.key).encode()).hexdigest()
+
+    def _check_dependencies(self) -> None:
+        for field in self.fields:
+            for name in field.depends_on:
+                if name not in self._by_name:
+                    known = _short(", ".join(self._by_name))
+                    raise SchemaError(
+                        f"field {_short(field.name)}: depends_on names {_short(name)}, which is no field; "
+                        f"the fields are {known}"
+                    )
+
+    def _waves(self) -> Iterator[tuple[FieldDefinition, ...]]:
+        decided: set[str] = set()
+        while len(decided) < len(self.fields):
+            waiting = [field for field in self.fields if field.name not in decided]
+            wave = tuple(field for field in waiting if decided.issuperset(field.depends_on))
+            if not wave:
+                raise SchemaError(f"fields {_circle(waiting)} depend on each other in a circle; remove one of these")
+            yield wave
+            decided.update(field.name for field in wave)
 
     @classmethod
     def from_json(cls, text: str) -> StructuredSchema:
@@ -159,11 +201,13 @@ def _field(name: str, spec: Mapping[str, Any]) -> FieldDefinition:
     unknown = [key for key in spec if key not in _FIELD_KEYS]
     if unknown:
         raise SchemaError(
-            f"field {_short(name)}: unknown key {_short(unknown[0])}; a field has type, choices, description"
+            f"field {_short(name)}: unknown key {_short(unknown[0])}; a field has {', '.join(_FIELD_KEYS)}"
         )
     if "type" not in spec:
         raise SchemaError(f"field {_short(name)}: no type; use 'boolean' or 'enum'")
-    return FieldDefinition(name, spec["type"], spec.get("description", ""), spec.get("choices", ()))
+    return FieldDefinition(
+        name, spec["type"], spec.get("description", ""), spec.get("choices", ()), spec.get("depends_on", ())
+    )
 
 
 def _spec(field: FieldDefinition) -> dict[str, Any]:
@@ -172,7 +216,18 @@ def _spec(field: FieldDefinition) -> dict[str, Any]:
         spec["choices"] = list(field.choices)
     if field.description:
         spec["description"] = field.description
+    if field.depends_on:
+        spec["depends_on"] = list(field.depends_on)
     return spec
+
+
+def _circle(waiting: Sequence[FieldDefinition]) -> str:
+    """One circle among fields each of which waits for another of them: `'a' -> 'b' -> 'a'`."""
+    by_name = {field.name: field for field in waiting}
+    path = [waiting[0].name]
+    while path[-1] not in path[:-1]:
+        path.append(next(name for name in by_name[path[-1]].depends_on if name in by_name))
+    return " -> ".join(map(_short, path[path.index(path[-1]) :]))
 
 
 def _check_choice(where: str, choice: object) -> None:

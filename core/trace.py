@@ -87,6 +87,8 @@ class RunStarted(Event):
     schema: Mapping[str, Any]
     names: tuple[str, ...]  # of the fields: JavaScript puts keys such as "10" and "2" in an order of its own
     opening: str  # the JSON's beginning, which is part of the prompt
+    strategy: str = "tree"  # how the pcd lane reads: tree, rows
+    reading: str = "complete"  # and what: complete, best-first
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,8 @@ class FieldDecided(Event):
     levels: int
     top: tuple[tuple[Choice, float], ...]
     cardinality: int
+    unread: int = 0  # choices that were proved to lose and not read
+    unread_mass: float = 0.0  # their share is at most this
 
 
 @dataclass(frozen=True)

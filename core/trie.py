@@ -1,22 +1,25 @@
 """Tries: the lines of a schema as token sequences that share their beginnings.
 
-A field's lines are tokenised in context and grown into a trie; the tries of all fields
-are packed in one tree batch. At each fork the trie knows, for every vocabulary token
-that could come next, which branch it belongs to. Sees token ids and bytes; knows
-nothing of models or probabilities. A built trie never changes.
+A field's lines are tokenised in context and grown into a trie. At each fork the trie
+knows, for every vocabulary token that could come next, which branch it belongs to.
+Sees token ids and bytes; knows nothing of models or probabilities. A built trie never
+changes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from core.backend import TreeBatch
 from core.prompt import ChatFormat, Prompt, literal, member
-from core.schema import FieldDefinition, StructuredSchema
+from core.result import Scoring
+from core.schema import Choice, FieldDefinition, StructuredSchema
 from core.vocabulary import BARE_END, TokenizationError, Vocabulary
 
 #: What a token may hold after a string's closing quote: `",\n`, `"\n}`, `"`, `"},` ...
@@ -37,12 +40,21 @@ class Form:
         """What is left of the value after `depth` tokens."""
         return self.text[self.starts[depth] :]
 
+    def is_over(self, depth: int) -> bool:
+        """Whether after `depth` tokens the value stands there and nothing can be added to it."""
+        end = self.starts[depth]
+        return end >= len(self.text) if self.is_quoted else end > len(self.text)
+
 
 @dataclass(frozen=True)
 class Fork:
-    """A trie node with more than one child: the only places where logits are read."""
+    """A trie node with more than one child: the only places where logits are read.
 
-    node: int  # in the tree batch; the read is after it
+    Full scoring also reads nodes with a single child.
+    """
+
+    path: tuple[int, ...]  # tokens of the line; the read is after them
+    parent: tuple[int, int] | None  # the fork above and the branch that leads here
     tokens: np.ndarray  # (K,) int64: vocabulary tokens that go into one branch and no other
     branch: np.ndarray  # (K,) int64: the branch of each, ascending
     branches: int
@@ -56,6 +68,10 @@ class FieldTrie:
     #: For each form, the (fork, branch) pairs on its path.
     paths: tuple[tuple[tuple[int, int], ...], ...]
 
+    def line(self, choice: int) -> tuple[int, ...]:
+        """The tokens of the line that the canonical JSON holds for a choice."""
+        return next(form.tokens for form in self.forms if form.choice == choice)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -63,28 +79,83 @@ class Plan:
 
     schema: StructuredSchema
     prompt: Prompt
-    tries: tuple[FieldTrie, ...]
-    tree: TreeBatch
+    tries: tuple[FieldTrie, ...]  # schema order
 
     @property
+    def nbytes(self) -> int:
+        return sum(fork.tokens.nbytes + fork.branch.nbytes for fork in self.forks)
+
+    def seal(self) -> int:
+        """A cheap number that a changed plan does not keep."""
+        paths = tuple((fork.path, len(fork.tokens), fork.branches) for fork in self.forks)
+        return hash((self.schema.key, self.prompt, paths))
+
+    @cached_property
     def forks(self) -> tuple[Fork, ...]:
-        """All forks, field by field: the rows that a read returns."""
+        """All forks, field by field: the rows that a complete read returns."""
         return tuple(fork for trie in self.tries for fork in trie.forks)
 
+    @cached_property
+    def packed(self) -> tuple[TreeBatch, list[int]]:
+        """The tries of all fields in one tree batch, and the node of each of `forks`."""
+        return TreeBatch.of(fork.path for fork in self.forks)
 
-def compile_plan(schema: StructuredSchema, chat: ChatFormat, vocabulary: Vocabulary) -> Plan:
+    @property
+    def tree(self) -> TreeBatch:
+        return self.packed[0]
+
+    @cached_property
+    def waves(self) -> tuple[tuple[FieldTrie, ...], ...]:
+        """The tries in the waves of the schema."""
+        tries = {trie.field.name: trie for trie in self.tries}
+        return tuple(tuple(tries[field.name] for field in wave) for wave in self.schema.waves)
+
+    def lead(self, trie: FieldTrie, answers: Mapping[str, int], vocabulary: Vocabulary) -> tuple[int, ...]:
+        """Tokens of the lines that stand before a field's own: those that it depends on, in schema order.
+
+        `answers`: the choice of each. Raises `TokenizationError` where lines melt into one another.
+        """
+        above = [other for other in self.tries if other.field.name in trie.field.depends_on]
+        lines = [other.line(answers[other.field.name]) for other in above]
+        if lines:
+            values = [other.field.choices[answers[other.field.name]] for other in above]
+            members = [member(other.field.name, literal(value)) for other, value in zip(above, values, strict=True)]
+            members.append(member(trie.field.name, literal(trie.field.choices[0])))
+            layout = self.prompt.layout
+            text = "".join(layout.before + written + layout.after for written in members)
+            if vocabulary.encode_after(self.prompt.before_line, [text])[0] != [*sum(lines, ()), *trie.line(0)]:
+                raise TokenizationError(
+                    f"field {trie.field.name!r}: its line melts with the one before it; remove its depends_on"
+                )
+        return sum(lines, ())
+
+    @cached_property
+    def canonical_tokens(self) -> int:
+        """Tokens of the canonical JSON with every field's longest choice."""
+        lines = (max(len(form.tokens) for form in trie.forms) for trie in self.tries)
+        return sum(lines) + 1  # the closing brace
+
+    @cached_property
+    def deepest(self) -> int:
+        """Tokens after the prompt of the deepest read, the lines that a field depends on included."""
+        longest = {trie.field.name: max(len(form.tokens) for form in trie.forms) for trie in self.tries}
+        return max(
+            sum(longest[name] for name in trie.field.depends_on) + max(len(fork.path) for fork in trie.forks)
+            for trie in self.tries
+        )
+
+
+def compile_plan(
+    schema: StructuredSchema, chat: ChatFormat, vocabulary: Vocabulary, scoring: Scoring = "identify"
+) -> Plan:
     """Raises `TokenizationError` where no layout is clean or two choices become the same tokens."""
     written = [(field, list(surface_forms(field))) for field in schema]
     prompt = chat.prompt(schema, [member(field.name, text) for field, forms in written for _, text in forms])
-    nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
-    tries = tuple(
-        _grown(field, _forms(field, forms, prompt, vocabulary), vocabulary, nodes) for field, forms in written
-    )
-    depths: list[int] = []
-    for parent, _ in nodes:
-        depths.append(0 if parent < 0 else depths[parent] + 1)
-    tree = TreeBatch(tuple(token for _, token in nodes), tuple(parent for parent, _ in nodes), tuple(depths))
-    return Plan(schema, prompt, tries, tree)
+    tries = [
+        _grown(field, _forms(field, forms, prompt, vocabulary), vocabulary, scoring == "full")
+        for field, forms in written
+    ]
+    return Plan(schema, prompt, tuple(tries))
 
 
 def surface_forms(field: FieldDefinition) -> Iterator[tuple[int, str]]:
@@ -115,28 +186,29 @@ def _forms(
     return forms
 
 
-def _grown(
-    field: FieldDefinition, forms: Sequence[Form], vocabulary: Vocabulary, nodes: dict[tuple[int, int], int]
-) -> FieldTrie:
-    """The trie of one field; its nodes down to each fork are added to `nodes`."""
+def _grown(field: FieldDefinition, forms: Sequence[Form], vocabulary: Vocabulary, whole: bool) -> FieldTrie:
+    """The trie of one field, its forks breadth first; `whole`: read to the end of each value."""
     forks: list[Fork] = []
     paths: list[list[tuple[int, int]]] = [[] for _ in forms]
     open_groups = [(tuple(range(len(forms))), 0)]  # forms that share their first `depth` tokens
     while open_groups:
         group, depth = open_groups.pop(0)
-        if len({forms[i].choice for i in group}) < 2:
-            continue  # decided: from here on it can only be that choice
+        is_decided = len({forms[i].choice for i in group}) < 2  # from here on it can only be that choice
+        if is_decided and (not whole or all(forms[i].is_over(depth) for i in group)):
+            continue
         children = _children(field, forms, group, depth)
-        if len(children) == 1:
+        if len(children) == 1 and not (whole and forks):
             open_groups.insert(0, (group, depth + 1))
             continue
         if depth == 0:
             raise TokenizationError(f"field {field.name!r}: its name and its values melt into one token; rename it")
+        above = paths[group[0]]
+        fork = _fork(forms, children, depth, vocabulary, forms[group[0]].tokens[:depth], above[-1] if above else None)
         for branch, (_, members) in enumerate(children):
             open_groups.append((members, depth + 1))
             for i in members:
                 paths[i].append((len(forks), branch))
-        forks.append(_fork(forms, children, depth, vocabulary, _placed(forms[group[0]].tokens[:depth], nodes)))
+        forks.append(fork)
     return FieldTrie(field, tuple(forms), tuple(forks), tuple(map(tuple, paths)))
 
 
@@ -148,20 +220,10 @@ def _children(
     for i in group:
         if depth == len(forms[i].tokens):
             other = next(j for j in group if forms[j].choice != forms[i].choice)
-            same = [field.choices[forms[j].choice] for j in (i, other)]
-            raise TokenizationError(
-                f"field {field.name!r}: choices {same[0]!r} and {same[1]!r} become the same tokens; rename one of them"
-            )
+            same = _told_apart(field.choices[forms[i].choice], field.choices[forms[other].choice])
+            raise TokenizationError(f"field {field.name!r}: choices {same} become the same tokens; rename one of them")
         below.setdefault(forms[i].tokens[depth], []).append(i)
     return [(token, tuple(members)) for token, members in below.items()]
-
-
-def _placed(path: Sequence[int], nodes: dict[tuple[int, int], int]) -> int:
-    """The tree batch's node at the end of a token path; nodes that are missing are made."""
-    node = -1
-    for token in path:
-        node = nodes.setdefault((node, token), len(nodes))
-    return node
 
 
 def _fork(
@@ -169,7 +231,8 @@ def _fork(
     children: Sequence[tuple[int, tuple[int, ...]]],
     depth: int,
     vocabulary: Vocabulary,
-    node: int,
+    path: tuple[int, ...],
+    parent: tuple[int, int] | None,
 ) -> Fork:
     """Which vocabulary tokens go into which branch.
 
@@ -193,7 +256,14 @@ def _fork(
         ends = np.setdiff1d(vocabulary.bare_ends, tokens, assume_unique=True)
         tokens, branch_of = np.append(tokens, ends), np.append(branch_of, np.full(len(ends), over))
     order = np.lexsort((tokens, branch_of))[np.count_nonzero(branch_of < 0) :]
-    return Fork(node, tokens[order], branch_of[order], len(children))
+    return Fork(path, parent, tokens[order], branch_of[order], len(children))
+
+
+def _told_apart(one: Choice, other: Choice) -> str:
+    """Two choices for a message; spelled in ASCII where they would look the same."""
+    look_alike = unicodedata.normalize("NFKC", str(one)) == unicodedata.normalize("NFKC", str(other))
+    show = ascii if look_alike else repr
+    return f"{show(one)} and {show(other)}"
 
 
 def _continuations(form: Form, depth: int, vocabulary: Vocabulary) -> Iterator[int]:

@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import AutoModelForCausalLM, LlamaConfig, PhiConfig, PreTrainedTokenizerFast, Qwen2Config
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from core.backend import Identity, TreeBatch
+from core.backend import Identity, Strategy, TreeBatch
 
 # --- tokenizers ---
 
@@ -69,22 +69,31 @@ class Lexicon:
 
 
 LEXICONS = ("qwen", "nfc", "smol", "three_digits", "metaspace")
+#: Tokenizers that put a space before texts, or keep runs of white space as added tokens.
+SPACING = ("metaspace_first", "metaspace_always", "llama2", "gemma", "neox")
+#: Runs of white space among the added tokens.
+BLANKS = {"gemma": ("\n", "\n\n", "▁▁", "▁▁▁▁"), "neox": ("\n", "\n\n", "  ", "    ")}
 
 
 @cache
 def lexicon(name: str) -> Lexicon:
     """`qwen`, `nfc`: a newline glues to what precedes; `smol`: to what follows, control tokens
     in the base vocabulary; `three_digits`: as Llama 3; `metaspace`: sentencepiece with byte fallback;
-    `metaspace_first`: the same, which begins each text with a space of its own."""
-    if name.startswith("metaspace"):
-        plain = _metaspace("first" if name == "metaspace_first" else "never")
+    `metaspace_first`: the same, which begins each text with a space of its own; `metaspace_always`,
+    `llama2`: which begins each stretch between control tokens with one; `gemma`: sentencepiece whose
+    white space is added tokens of its vocabulary; `neox`: byte-level, and they are beyond it."""
+    if name in ("llama2", "gemma"):
+        plain = _sentencepiece(prepends=name == "llama2", blanks=BLANKS.get(name, ()))
+    elif name.startswith("metaspace"):
+        plain = _metaspace(name.partition("_")[2] or "never")
     else:
         plain = _byte_level(_pre_tokenizer(name), specials_first=name == "smol")
     if name == "nfc":
         plain.normalizer = normalizers.NFC()
     full = Tokenizer.from_str(plain.to_str())
     full.add_special_tokens(list(SPECIAL))
-    full.add_tokens([AddedToken(ADDED, special=False, normalized=False)])
+    added = (ADDED, *BLANKS.get(name, ()))
+    full.add_tokens([AddedToken(text, special=False, normalized=False) for text in added])
     chat = PreTrainedTokenizerFast(tokenizer_object=full, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     chat.chat_template = CHATML
     return Lexicon(name, chat, plain, token_texts(chat))
@@ -135,7 +144,16 @@ def _byte_level(pre_tokenizer: pre_tokenizers.PreTokenizer, specials_first: bool
     return plain
 
 
-def _metaspace(prepend_scheme: str) -> Tokenizer:
+def _sentencepiece(prepends: bool, blanks: Sequence[str]) -> Tokenizer:
+    """As it was converted before there was Metaspace: spaces are a normalizer's business, nothing splits."""
+    plain = _metaspace("never", blanks)
+    spaces = normalizers.Replace(" ", "▁")
+    plain.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prepends else spaces
+    plain.pre_tokenizer = None
+    return plain
+
+
+def _metaspace(prepend_scheme: str, blanks: Sequence[str] = ()) -> Tokenizer:
     pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme)
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizer
@@ -145,6 +163,8 @@ def _metaspace(prepend_scheme: str) -> Tokenizer:
     )
     learnt, merges = _parts(trained)
     names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *learnt]
+    names += [text for text in blanks if text not in learnt]
+    merges += [(text[: len(text) // 2],) * 2 for text in blanks if "▁" in text]
     plain = Tokenizer(
         models.BPE(
             vocab={name: i for i, name in enumerate(names)}, merges=merges, unk_token="<unk>", byte_fallback=True
@@ -176,6 +196,9 @@ class HashPrefix:
     def nbytes(self) -> int:
         return 8 * len(self.ids)
 
+    def seal(self) -> int:
+        return hash(self.ids)
+
     def head(self, length: int) -> HashPrefix:
         return HashPrefix(self.ids[:length])
 
@@ -187,14 +210,26 @@ class HashBackend:
     crosses the border here. `pass_s`: how long a pass takes.
     """
 
-    def __init__(self, lexicon: Lexicon, seed: int = 0, window: int = 1_000_000, pass_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        lexicon: Lexicon,
+        seed: int = 0,
+        window: int = 1_000_000,
+        pass_s: float = 0.0,
+        room: int = 1_000_000,
+        strategy: Strategy = "tree",
+    ) -> None:
         self.tokenizer = lexicon.chat
         self.seed = seed
         self.pass_s = pass_s
         self.passes = 0
         end = frozenset([lexicon.chat.eos_token_id])
         # Checkpoints are padded: there are more logits than tokens.
-        self.identity = Identity("hash", "cpu (a hash)", "float64", window, len(lexicon.chat) + 5, end)
+        self.identity = Identity(
+            "hash", "cpu (a hash)", "float64", window, len(lexicon.chat) + 5, end, strategy, f"hash {seed}"
+        )
+        self.nodes_read: list[int] = []  # by read
+        self._room = room
 
     def logits(self, prompt: Sequence[int], after: Sequence[int]) -> np.ndarray:
         """Logits (V,) float64 of what follows `prompt` and `after`."""
@@ -217,8 +252,13 @@ class HashBackend:
         tree: TreeBatch,
         rows: Sequence[int],
         wanted: Sequence[np.ndarray],
-    ) -> list[np.ndarray]:
+        keep: bool = False,
+    ) -> tuple[list[np.ndarray], HashPrefix | None]:
+        assert len(ids) + len(tree.tokens) <= self._room or len(set(tree.depths)) == len(tree.depths)
+        if self.identity.strategy == "rows" and ids:
+            self._pass()
         self._pass()
+        self.nodes_read.append(len(tree.tokens))
         prompt = [*(prefix.ids if prefix else ()), *ids]
         values = []
         for row, tokens in zip(rows, wanted, strict=True):
@@ -230,7 +270,10 @@ class HashBackend:
             assert tree.depths[row] == len(path) - 1, "a node's position is its depth in its own line"
             logits = self.logits(prompt, path)
             values.append((logits - np.logaddexp.reduce(logits))[tokens])
-        return values
+        return values, HashPrefix(tuple(prompt)) if keep else None
+
+    def room(self, length: int) -> int:
+        return self._room
 
     def decoder(self, prefix: HashPrefix) -> HashDecoder:
         return HashDecoder(self, prefix.ids)

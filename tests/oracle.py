@@ -41,8 +41,12 @@ def field_scores(
     texts: Sequence[bytes],
     forward: Forward,
     choices: Collection[int] | None = None,
+    whole: bool = False,
 ) -> list[float]:
-    """The joint log-probability of each choice up to its identifying token; of `choices` alone, where given."""
+    """The joint log-probability of each choice up to its identifying token; of `choices` alone, where given.
+
+    `whole`: from where the choices first part to the end of each value.
+    """
     forms = forms_of(field, prompt, encode, texts)
     scores = [-np.inf] * len(field.choices)
     branches: dict[tuple[int, ...], dict[int, list[int]]] = {}
@@ -51,7 +55,7 @@ def field_scores(
             continue
         after = forward([*prompt_ids, *form.tokens[:-1]], len(form.tokens))
         score = 0.0
-        for path in forks_on(form, forms):
+        for path in steps_on(form, forms, texts) if whole else forks_on(form, forms):
             if path not in branches:
                 branches[path] = branches_at(path, forms, texts)
             mine = branches[path][form.tokens[len(path)]]
@@ -89,6 +93,20 @@ def forks_on(form: Form, forms: Sequence[Form]) -> list[tuple[int, ...]]:
         if len({other.tokens[depth] for other in alive}) > 1:
             forks.append(path)
     return forks
+
+
+def steps_on(form: Form, forms: Sequence[Form], texts: Sequence[bytes]) -> list[tuple[int, ...]]:
+    """The beginnings of the form from the first fork on, until the value stands there and can only be that."""
+    steps = []
+    for depth in range(len(form.tokens)):
+        path = form.tokens[:depth]
+        if not steps and len({other.tokens[depth] for other in forms if other.tokens[:depth] == path}) == 1:
+            continue
+        written = sum(len(texts[token]) for token in path)
+        if written > len(form.value) or (written == len(form.value) and form.quoted):
+            break
+        steps.append(path)
+    return steps
 
 
 def branches_at(path: tuple[int, ...], forms: Sequence[Form], texts: Sequence[bytes]) -> dict[int, list[int]]:

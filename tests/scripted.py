@@ -23,7 +23,7 @@ from core.engine import Request
 from core.owner import Job, Owner
 from core.presets import Preset
 from core.resident import Status
-from core.result import Decision, Result
+from core.result import CacheReport, Decision, Result
 from core.schema import Choice, FieldDefinition, StructuredSchema
 from core.trace import (
     Event,
@@ -87,8 +87,12 @@ class ScriptedEngine:
             passes=1,
             prompt_tokens=len(context),
             tree_tokens=3 * len(schema),
-            cache="hit",
+            caches=CacheReport("hit", "hit", "off"),
             strategy="tree",
+            scoring="identify",
+            reading="complete",
+            prior="none",
+            shared=1,
             model=MODEL,
             why=WHY,
             backend="script",
@@ -244,13 +248,27 @@ class ScriptedRace:
 # --- what the two lanes say ---
 
 
+#: A field of more choices is told as one that was not read to its end.
+ALL_READ = 50
+
+
 def decide(definition: FieldDefinition) -> Decision:
     n = len(definition.choices)
     winner = zlib.crc32(definition.name.encode()) % n
     share = 0.5 + (zlib.crc32(definition.name.encode()) >> 8) % 500 / 1001
-    probabilities = tuple(share if i == winner else (1 - share) / (n - 1) for i in range(n))
-    scores = tuple(-0.1 if i == winner else -9.0 for i in range(n))
-    return Decision(definition.name, definition.choices, scores, probabilities, levels=(1,) * n, winner=winner)
+    read = [i for i in range(n) if n <= ALL_READ or i in (winner, 0, 1)]
+    rest = 0.0 if n <= ALL_READ else (1 - share) / 2
+    others = (1 - share - rest) / (len(read) - 1)
+    return Decision(
+        definition.name,
+        definition.choices,
+        scores=tuple((-0.1 if i == winner else -9.0) if i in read else None for i in range(n)),
+        probabilities=tuple((share if i == winner else others) if i in read else None for i in range(n)),
+        levels=(1,) * n,
+        winner=winner,
+        candidate_mass=0.9,
+        unread_mass=rest,
+    )
 
 
 def decided(ms: float, decision: Decision) -> FieldDecided:
@@ -264,6 +282,8 @@ def decided(ms: float, decision: Decision) -> FieldDecided:
         levels=1,
         top=decision.top(),
         cardinality=len(decision.choices),
+        unread=decision.unread,
+        unread_mass=decision.unread_mass,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,16 @@ from core.ui.log import Log
 from core.ui.page import build
 from core.ui.views import schema_text
 from tests.chromium import (
-    CHROMIUM, FLAGS, PATIENCE_MS, choose, expect_phase, hot, part, run_to_the_end, spy_on, type_schema,
+    CHROMIUM,
+    FLAGS,
+    PATIENCE_MS,
+    choose,
+    expect_phase,
+    hot,
+    part,
+    run_to_the_end,
+    spy_on,
+    type_schema,
 )  # fmt: skip
 from tests.scripted import FOUR, HOSTILE, MANY, NASTY, PRESETS, READY, ScriptedEngine, ScriptedResident, served
 
@@ -93,6 +103,17 @@ def test_final_numbers_are_those_of_the_trace(open_page: OpenPage, engine: Scrip
     assert row.locator(".flags").inner_text().split() == ["≠", "differs"]
     [field] = [field for field in race.trace("field") if field.name == "is_fraud"]
     assert row.locator(".percent").inner_text() == f"{100 * field.probability:.1f} %"
+
+
+def test_a_share_says_what_was_not_read(open_page: OpenPage) -> None:
+    page = open_page()
+    type_schema(page, json.dumps({"code": {"type": "enum", "choices": [f"code {i}" for i in range(80)]}}))
+    run_to_the_end(page)
+    row = page.locator('.row[data-field="code"]')
+    assert row.locator(".percent").inner_text().startswith("≥ ")
+    tip = row.locator(".share").get_attribute("title")
+    assert "77 proved to lose and not read, together at most " in tip and "more" not in tip
+    assert "NaN" not in tip and "undefined" not in tip
 
 
 def test_a_saved_trace_draws_the_last_screen_of_its_run(open_page: OpenPage, engine: ScriptedEngine) -> None:

@@ -10,7 +10,7 @@ import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
-from core import engine_torch, torch_attention
+from core import torch_attention, torch_head
 from core.backend import BackendMissing, ModelUnsupported, TreeBatch
 from core.engine import Engine, Request
 from core.engine_torch import TorchBackend
@@ -28,6 +28,8 @@ SCHEMA = StructuredSchema(
         "code": {"type": "enum", "choices": TRAPS["cwe"]},
     }
 )
+#: The paths of some fields, as trees have them.
+FIELDS = [[[60, 61, 62], [60, 61, 70], [60, 80]], [[5], [6, 7]], [[300, 9, 9, 9, 9], [300, 9, 9, 5, 6], [300, 4]]]
 CONTEXT = "A text about nothing.\nIt has two lines, café and 生气."
 CLOSE = 1e-4  # float32: the same sums in another order
 
@@ -102,27 +104,14 @@ def test_the_tree_pass_equals_plain_forwards_cold_and_warm(tiny, checkpoint, arc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_fields_numbers_do_not_depend_on_what_rides_in_the_same_pass(tiny, architecture):
     backend = tiny(architecture)
-    prepared = Engine(backend, "tiny").prepare(Request(CONTEXT, SCHEMA))
-    tree, prefix = prepared.plan.tree, backend.prefill(prepared.whole)
-    for trie in prepared.plan.tries:
-        wanted = [fork.tokens for fork in trie.forks]
-        together = backend.read(prefix, [], tree, [fork.node for fork in trie.forks], wanted)
-        alone, place = subtree(tree, [fork.node for fork in trie.forks])
-        apart = backend.read(prefix, [], alone, [place[fork.node] for fork in trie.forks], wanted)
-        assert np.concatenate(together) == pytest.approx(np.concatenate(apart), abs=CLOSE)
-
-
-def subtree(tree, nodes):
-    """The part of a tree that leads to some nodes, and where each of its nodes is now."""
-    kept = set()
-    for node in nodes:
-        while node >= 0:
-            kept.add(node)
-            node = tree.parents[node]
-    place = {old: new for new, old in enumerate(sorted(kept))} | {-1: -1}
-    order = sorted(kept)
-    parents = tuple(place[tree.parents[old]] for old in order)
-    return TreeBatch(tuple(tree.tokens[old] for old in order), parents, tuple(tree.depths[old] for old in order)), place
+    prefix, every = backend.prefill(prompt_ids(backend)), np.arange(backend.identity.vocab_size)
+    tree, ends = TreeBatch.of(path for field in FIELDS for path in field)
+    together, _ = backend.read(prefix, [], tree, ends, [every] * len(ends))
+    for field in FIELDS:
+        alone, ends = TreeBatch.of(field)
+        apart, _ = backend.read(prefix, [], alone, ends, [every] * len(ends))
+        for row in apart:
+            assert row == pytest.approx(together.pop(0), abs=CLOSE)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -152,10 +141,10 @@ def test_a_prefix_made_in_two_pieces_equals_one_made_at_once(tiny, architecture)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_prefix_is_bit_identical_after_all_that_is_done_on_top_of_it(tiny, architecture):
     backend = tiny(architecture)
-    plan = Engine(backend, "tiny").prepare(Request(CONTEXT, SCHEMA)).plan
     prefix = backend.prefill(prompt_ids(backend))
     before, length = bits(prefix), prefix.length
-    backend.read(prefix, [5, 6, 7], plan.tree, [fork.node for fork in plan.forks], [fork.tokens for fork in plan.forks])
+    tree, ends = TreeBatch.of(path for field in FIELDS for path in field)
+    backend.read(prefix, [5, 6, 7], tree, ends, [np.arange(9)] * len(ends))
     assert same_bits(prefix, before)
     backend.prefill([5, 6, 7], prefix)
     assert same_bits(prefix, before)
@@ -211,15 +200,15 @@ class Shapes(TorchDispatchMode):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_no_tensor_of_a_read_has_a_row_per_field_or_keys_per_query_head(tiny, architecture):
     backend = tiny(architecture)
-    plan = Engine(backend, "tiny").prepare(Request(CONTEXT, SCHEMA)).plan
+    tree, ends = TreeBatch.of(path for field in FIELDS for path in field)
     prefix = backend.prefill(prompt_ids(backend))
     with Shapes() as shapes:
-        backend.read(prefix, [], plan.tree, [fork.node for fork in plan.forks], [fork.tokens for fork in plan.forks])
-    sight, heads = prefix.length + len(plan.tree.tokens), backend.model.config.num_key_value_heads
+        backend.read(prefix, [], tree, ends, [np.arange(9)] * len(ends))
+    sight, heads = prefix.length + len(tree.tokens), backend.model.config.num_key_value_heads
     keys = {shape for shape in shapes.seen if len(shape) == 4 and shape[2] == sight}
     assert keys == {(1, heads, sight, 8)}
     assert {shape[0] for shape in shapes.seen if len(shape) == 4} == {1}
-    largest = 4 * len(plan.tree.tokens) * sight  # the mask, for the query heads of one key head
+    largest = 4 * len(tree.tokens) * sight  # the mask, for the query heads of one key head
     assert max(map(math.prod, shapes.seen)) <= max(largest, backend.identity.vocab_size * 32)
 
 
@@ -228,7 +217,7 @@ def test_no_tensor_of_a_read_has_a_row_per_field_or_keys_per_query_head(tiny, ar
 
 def log_probabilities(backend, hidden, wanted):
     with torch.inference_mode():
-        return backend._log_probabilities(hidden, wanted)
+        return backend.head.log_probabilities(hidden, wanted)
 
 
 def exact(backend, hidden):
@@ -250,7 +239,7 @@ def test_a_head_read_in_pieces_equals_a_projection_in_double_precision(tiny, mon
         np.array([1]),
     ]
     for piece in (1, 7, 100, size - 1, size, size + 1, 100_000):
-        monkeypatch.setitem(engine_torch.HEAD_CHUNK, "cpu", piece)
+        monkeypatch.setitem(torch_head.HEAD_PIECE, "cpu", 4 * 32 * piece)
         read = log_probabilities(backend, hidden, ids)
         assert [row.dtype for row in read] == [np.float32] * 5
         for row, expected, wanted in zip(read, exact(backend, hidden), ids, strict=True):

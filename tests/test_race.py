@@ -381,7 +381,8 @@ class SilentBackend(PreferringBackend):
     """Reads no numbers, as a float16 model does that overflows."""
 
     def read(self, *args):
-        return [row * np.nan for row in super().read(*args)]
+        rows, prefix = super().read(*args)
+        return [row * np.nan for row in rows], prefix
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")

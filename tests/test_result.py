@@ -7,7 +7,7 @@ import math
 import pytest
 
 from core.prompt import literal, member, object_text
-from core.result import TOP_CHOICES, Decision, Result
+from core.result import TOP_CHOICES, CacheReport, Decision, Result
 from core.schema import choice_key
 
 
@@ -20,6 +20,7 @@ def decision(name, choices, scores, levels=None):
         probabilities=tuple(weight / sum(weights) for weight in weights),
         levels=tuple(levels or [1] * len(choices)),
         winner=scores.index(max(scores)),
+        candidate_mass=math.fsum(map(math.exp, scores)),
     )
 
 
@@ -39,8 +40,12 @@ def result(text=None, decisions=DECISIONS, phases=None):
         passes=1,
         prompt_tokens=120,
         tree_tokens=14,
-        cache="hit",
+        caches=CacheReport("hit", "miss", "off", entries=3, bytes=1000, evicted=1),
         strategy="tree",
+        scoring="identify",
+        reading="complete",
+        prior="none",
+        shared=1,
         model="tiny",
         why="asked for by name",
         backend="torch",
@@ -65,7 +70,7 @@ def test_the_public_dict_has_the_documented_shape():
             "dtype",
             "strategy",
         ),
-        *("cache", "prompt_tokens", "tree_tokens"),
+        *("cache", "cache_detail", "prompt_tokens", "tree_tokens", "scoring", "reading", "prior", "shared_passes"),
     }
     assert shape["mode"] == "parallel_constrained"
     assert shape["values"] == {"risk": "LOW", "is_fraud": True, "tier": None}
@@ -76,6 +81,8 @@ def test_the_public_dict_has_the_documented_shape():
         "cardinality": 3,
         "candidate_mass": pytest.approx(math.exp(-1) + math.exp(-2) + math.exp(-3)),
         "levels": 2,
+        "unread_choices": 0,
+        "unread_mass": 0.0,
         "top_choices": [
             {"choice": choice, "probability": DECISIONS[0].probabilities[i]}
             for i, choice in [(1, "LOW"), (2, "NONE"), (0, "HIGH")]

@@ -5,15 +5,16 @@ import math
 import numpy as np
 import pytest
 
+from core import scoring
 from core.schema import FieldDefinition
-from core.scoring import branch_masses, decide
+from core.scoring import branch_masses
 from core.trie import FieldTrie, Fork, Form
 
 
 def fork(*sizes):
     """A fork whose branches have so many tokens each."""
     branch = np.repeat(np.arange(len(sizes)), sizes)
-    return Fork(0, np.arange(len(branch)), branch, len(sizes))
+    return Fork((), None, np.arange(len(branch)), branch, len(sizes))
 
 
 def trie_of(choices, forks, forms):
@@ -21,6 +22,11 @@ def trie_of(choices, forks, forms):
     field = FieldDefinition("f", "enum", "", tuple(choices))
     made = tuple(Form(choice, (), b"", (), None) for choice, _ in forms)
     return FieldTrie(field, made, tuple(forks), tuple(tuple(path) for _, path in forms))
+
+
+def decide(trie, rows, temperature, prior=None):
+    masses = [None if row is None else branch_masses(fork, row) for fork, row in zip(trie.forks, rows, strict=True)]
+    return scoring.decide(trie, masses, temperature, prior)
 
 
 def flat(*scores, temperature=1.0):

@@ -34,7 +34,7 @@ function fill(node, row, state) {
   const { decided } = row;
   setCut(node.querySelector('.pcd'), decided ? valueText(decided.value) : '');
   node.querySelector('.bar i').style.transform = `scaleX(${decided?.probability ?? 0})`;
-  setText(node.querySelector('.percent'), decided ? percent(decided.probability) : '');
+  setText(node.querySelector('.percent'), decided ? atLeast(decided) + percent(decided.probability) : '');
   node.querySelector('.share').title = decided ? shares(decided) : '';
   setCut(node.querySelector('.ar'), row.text);
   fillFlags(node.querySelector('.flags'), flagsOf(row, state));
@@ -43,12 +43,19 @@ function fill(node, row, state) {
 }
 
 // What the bar's tooltip says: the likeliest choices, and how much the model wanted any of them.
-function shares({ top, cardinality, candidate_mass: mass }) {
-  const lines = top.map(([choice, share]) => `${percent(share)}  ${valueText(choice)}`);
-  const others = cardinality - top.length;
+function shares(decided) {
+  const { top, cardinality, candidate_mass: mass, unread = 0, unread_mass: rest } = decided;
+  const lines = top.map(([choice, share]) => `${atLeast(decided)}${percent(share)}  ${valueText(choice)}`);
+  const others = cardinality - unread - top.length;
   if (others > 0) lines.push(`and ${others} more`);
+  if (unread) lines.push(`${unread} proved to lose and not read, together at most ${percent(rest)}`);
   lines.push(`Probability of any allowed choice: ${percent(mass)}`);
   return ['Share among the allowed choices', ...lines].join('\n');
+}
+
+// What was not read could only make a share larger.
+function atLeast({ unread_mass: rest = 0 }) {
+  return rest >= 0.0005 ? '≥ ' : '';
 }
 
 function flagsOf(row, state) {

@@ -36,6 +36,10 @@ const MARKS = new Map(Object.entries({
   not_parsable: '⚠ its JSON does not parse',
 }));
 
+const READINGS = new Map(Object.entries({
+  'best-first': 'PCD reads until no other choice can win',
+}));
+
 // Milliseconds under 10 s, seconds from there on; [number, unit].
 function duration(ms) {
   return ms < 9999.95 ? [ms.toFixed(1), 'ms'] : [(ms / 1000).toFixed(2), 's'];

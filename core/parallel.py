@@ -1,0 +1,171 @@
+"""The pcd lane: a prepared request to decisions, pass by pass.
+
+Head and context are read once, then the forks: all in one pass, in as many as memory
+asks for, best-first, or in waves where fields depend on others. Runs on the owner thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from core import prompt
+from core.backend import Backend, Prefix, TreeBatch
+from core.owner import Job, LaneClock
+from core.plans import PriorScores
+from core.request import Prepared
+from core.result import Decision
+from core.scoring import decide, standing
+from core.search import Asked, Search
+from core.trace import Event, FieldDecided, LaneStarted, PassEnded, PhaseEnded
+from core.vocabulary import Vocabulary
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the lane has found out, and what of it is worth keeping."""
+
+    decisions: tuple[Decision, ...]  # schema order
+    text: str  # the assembled JSON
+    passes: int
+    tree_tokens: int
+    prefix: Prefix | None  # the state after the head, or after a prompt that begins with it
+    prior: PriorScores | None
+
+
+class ParallelLane:
+    """One run of the lane.
+
+    `allowance`: nodes that a best-first pass reads on the chance that they are needed.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        vocabulary: Vocabulary,
+        prepared: Prepared,
+        clock: LaneClock,
+        job: Job,
+        emit: Emit,
+        allowance: int,
+    ) -> None:
+        self._backend, self._vocabulary, self._prepared = backend, vocabulary, prepared
+        self._clock, self._job, self._emit = clock, job, emit
+        self._allowance = allowance if prepared.reading == "best-first" else None
+        self._before = backend.passes
+        self._tree_tokens = 0
+        self._head = prepared.head
+        self._prior = prepared.prior
+
+    def run(self) -> Outcome:
+        self._emit(LaneStarted(0.0, "pcd"))
+        self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", "plan", self._clock.elapsed_ms))
+        if self._head is None and self._prepared.strategy == "rows":
+            # A recurrent state cannot be cut to its head afterwards.
+            self._head = self._prefill(self._prepared.plan.prompt.head, "head")
+        if self._prepared.needs_prior:
+            self._prior = self._read_prior()
+        if self._head is None:
+            prefix, ids = self._prefill(self._prepared.whole, "head + context"), []
+        else:
+            prefix, ids = self._head, self._prepared.after_head
+        decisions = self._decided_in_waves(prefix, ids)
+        text = prompt.object_text(prompt.member(d.name, prompt.literal(d.value)) for d in decisions)
+        took = self._clock.lap("assembly", last=True)
+        for decision in decisions:
+            self._emit(decided(decision, self._clock.elapsed_ms))
+        self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", "assembly", took))
+        passes = self._backend.passes - self._before
+        return Outcome(decisions, text, passes, self._tree_tokens, self._head or prefix, self._prior)
+
+    def _decided_in_waves(self, prefix: Prefix, ids: list[int]) -> tuple[Decision, ...]:
+        plan, temperature = self._prepared.plan, self._prepared.request.temperature
+        priors = dict(zip(plan.schema, self._prior, strict=True)) if self._prior else {}
+        found: dict[str, Decision] = {}
+        for number, wave in enumerate(plan.waves, start=1):
+            answers = {name: decision.winner for name, decision in found.items()}
+            asked = [Asked(trie, plan.lead(trie, answers, self._vocabulary), priors.get(trie.field)) for trie in wave]
+            prefix, ids = self._read(asked, prefix, ids, self._allowance, is_last=number == len(plan.waves)), []
+            for one in asked:
+                found[one.trie.field.name] = decide(one.trie, one.masses, temperature, one.prior)
+            took = self._clock.lap("scoring")
+            self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", "scoring", took))
+        return tuple(found[field.name] for field in plan.schema)
+
+    def _read_prior(self) -> PriorScores:
+        """The scores that the schema gets on a text without content, each field for itself."""
+        before, blank = self._prepared.plan.prompt, self._prepared.blank
+        ids = [*blank, *before.tail]
+        asked = [Asked(trie) for trie in self._prepared.plan.tries]
+        if self._head is not None:
+            self._read(asked, self._head, ids, None, phase="prior")
+        else:
+            prefix = self._prefill([*before.head, *ids], "prior")
+            self._read(asked, prefix, [], None, phase="prior")
+            if not self._prepared.is_long:
+                self._head = prefix.head(len(before.head))
+        return tuple(standing(one.trie, one.masses).lower for one in asked)
+
+    def _read(
+        self,
+        asked: Sequence[Asked],
+        prefix: Prefix,
+        ids: Sequence[int],
+        allowance: int | None,
+        *,
+        is_last: bool = True,
+        phase: str = "",
+    ) -> Prefix:
+        """Reads what the fields need after `prefix` and `ids`; the prefix after both, unless nothing comes later."""
+        search = Search(asked, allowance)
+        while chosen := search.next(self._room(prefix, len(ids))):
+            tree, ends = self._tree(asked, chosen)
+            forks = [asked[i].trie.forks[fork] for i, fork in chosen]
+            keep = bool(ids) and not (is_last and len(forks) == sum(len(one.masses) for one in asked))
+            rows, kept = self._backend.read(prefix, ids, tree, ends, [fork.tokens for fork in forks], keep)
+            self._tree_tokens += len(tree.tokens)
+            name = phase or ("context + tree" if ids else "tree")
+            self._passed(name, len(ids) + len(tree.tokens))
+            prefix, ids = kept or prefix, []
+            search.take(chosen, rows)
+        return prefix
+
+    def _tree(self, asked: Sequence[Asked], chosen: Sequence[tuple[int, int]]) -> tuple[TreeBatch, list[int]]:
+        plan = self._prepared.plan
+        if len(asked) == len(plan.tries) and len(chosen) == len(plan.forks) and list(chosen) == sorted(chosen):
+            return plan.packed
+        return TreeBatch.of(asked[i].path(fork) for i, fork in chosen)
+
+    def _room(self, prefix: Prefix, ids: int) -> int:
+        """Nodes for which the next pass has memory and the window has positions."""
+        return min(self._backend.room(prefix.length), self._backend.identity.window - prefix.length) - ids
+
+    def _prefill(self, ids: Sequence[int], phase: str) -> Prefix:
+        prefix = self._backend.prefill(ids)
+        self._passed(phase, len(ids))
+        return prefix
+
+    def _passed(self, phase: str, tokens: int) -> None:
+        took = self._clock.lap(phase)
+        self._emit(PassEnded(self._clock.elapsed_ms, "pcd", self._backend.passes - self._before, tokens))
+        self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", phase, took))
+        self._job.check()
+
+
+def decided(decision: Decision, ms: float) -> FieldDecided:
+    """The decision as a trace event."""
+    return FieldDecided(
+        ms=ms,
+        lane="pcd",
+        name=decision.name,
+        value=decision.value,
+        probability=decision.probability,
+        candidate_mass=decision.candidate_mass,
+        levels=decision.levels[decision.winner],
+        top=decision.top(),
+        cardinality=len(decision.choices),
+        unread=decision.unread,
+        unread_mass=decision.unread_mass,
+    )
