@@ -21,7 +21,8 @@ from core.schema import StructuredSchema
 from core.trie import surface_forms
 
 #: Candidate mass below which a model does not follow the format at all, and below which it often would not. On the
-#: questions here: random logits 0.00 to 0.01, SmolLM2-135M 0.16 to 0.32 (a small model, not a wrong template), Qwen 1.5B 0.97 and more.
+#: questions here: random logits 0.00 to 0.01, SmolLM2-135M 0.16 to 0.32 (a small model, not a wrong template),
+#: Qwen 1.5B 0.97 and more.
 LEAST_MASS, GOOD_MASS = 0.1, 0.9
 #: The sign test's level.
 SIGNIFICANT = 0.05
