@@ -59,7 +59,9 @@ class Layout:
     after: str  # ends a line; the tokens that close a value depend on it
 
 
-# Qwen's tokenizer glues a newline to what precedes it, SmolLM2's to what follows.
+# Qwen's tokenizer glues a newline to what precedes it, SmolLM2's to what follows. Every field is read as if it came
+# first; a constant line before it (`"form": 1`) did not help: of 18 booleans of the presets the 1.5B model has 17
+# right without and 18 with it, of 16 lists 16 and 15, and the right answer's mean share falls from .78 to .68.
 LAYOUTS = (Layout("{\n", "  ", ",\n"), Layout("{", "\n  ", ","))
 
 
