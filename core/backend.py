@@ -138,3 +138,8 @@ class Backend(Protocol):
     def synchronize(self) -> None:
         """Waits until the device has done all that was asked of it: called before a clock stops."""
         ...
+
+
+def room_after(backend: Backend, length: int) -> int:
+    """New tokens of one pass after a prefix of this length: what memory allows, and never more than the window spans."""
+    return min(backend.room(length), backend.identity.window - length)

@@ -26,8 +26,8 @@ from core.engine import Engine, default_of
 from core.models import ModelError, ModelNotFound, ProgressBar
 from core.prompt import PROMPT_VERSION
 from core.request import Request
-from core.result import Prior, Result, Scoring
-from core.rows import Row, Table
+from core.result import Prior, ReadingKind, Result, Scoring
+from core.table import Row, Table
 from core.schema import StructuredSchema, unique_object
 
 CHUNK_ROWS = 64
@@ -37,10 +37,11 @@ PATIENCE_S = 10.0
 EPILOG = """\
 the output has one JSON line per row, in the order of the input:
   {"row": N, "job": digest, "id": ..., "values": {name: value},
-   "fields": {name: {"probability": p, "candidate_mass": p}}}
+   "fields": {name: {"probability": p, "candidate_mass": p, "unread_mass": p}}}
 or, where a row cannot be decided, {"row": N, "job": digest, "id": ..., "error": why}.
 Rows count from 0, the header and blank lines left out; "id" is there with --id-column; "job" is a
-digest of model, dtype, schema, columns, scoring, prior and temperature.
+digest of model, dtype, schema, columns, scoring, prior, reading and temperature. Read best-first,
+a probability is what is certain of it, and at most "unread_mass" may be missing.
 
 The same command again goes on after the last whole line. It begins anew with --restart.
 
@@ -67,6 +68,7 @@ class BatchJob:
     temperature: float = 1.0
     scoring: Scoring = "identify"
     prior: Prior = "none"
+    reading: ReadingKind = "complete"  # never by measured cost: all rows of a file are read alike
     size: int = CHUNK_ROWS  # rows that are decided and written at once
     restart: bool = False
 
@@ -84,13 +86,17 @@ class BatchJob:
             raise BatchError(f"{self.output}: cannot be written; give another --output")
 
     def request(self, text: str) -> Request:
-        return Request(text, self.schema, self.temperature, scoring=self.scoring, prior=self.prior)
+        return Request(text, self.schema, self.temperature, **self.options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"scoring": self.scoring, "prior": self.prior, "complete": self.reading == "complete"}
 
     def digest(self, engine: Engine) -> str:
         """12 hexadecimal digits of all that the output's lines depend on beside the rows."""
         identity, table = engine.backend.identity, self.table
         model = (identity.fingerprint, identity.dtype, PROMPT_VERSION)
-        asked = (self.schema.digest, self.scoring, self.prior, float(self.temperature))
+        asked = (self.schema.digest, self.scoring, self.prior, self.reading, float(self.temperature))
         return hashlib.sha256(repr((model, asked, table.text_column, table.id_column)).encode()).hexdigest()[:12]
 
 
@@ -125,9 +131,8 @@ def run(engine: Engine, job: BatchJob) -> Generator[Tally, None, None]:
 def _decided(engine: Engine, job: BatchJob, rows: Sequence[Row]) -> list[Result | str]:
     """A result for each row, or what is wrong with it."""
     texts = [row.text for row in rows if not row.error]
-    options = {"scoring": job.scoring, "prior": job.prior}
     try:
-        answers = iter(engine.decode_many(texts, job.schema, job.temperature, return_exceptions=True, **options))
+        answers = iter(engine.decode_many(texts, job.schema, job.temperature, return_exceptions=True, **job.options))
     except KeyboardInterrupt:
         engine.owner.close(PATIENCE_S)
         raise
@@ -149,7 +154,12 @@ class Lines:
         if isinstance(found, Result):
             shape["values"] = found.values
             shape["fields"] = {
-                d.name: {"probability": d.probability, "candidate_mass": d.candidate_mass} for d in found.decisions
+                d.name: {
+                    "probability": d.probability,
+                    "candidate_mass": d.candidate_mass,
+                    "unread_mass": d.unread_mass,
+                }
+                for d in found.decisions
             }
         else:
             shape["error"] = found
@@ -278,6 +288,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--scoring", default="identify", choices=get_args(Scoring))
     parser.add_argument("--prior", default="none", choices=get_args(Prior))
+    parser.add_argument("--reading", default="complete", choices=get_args(ReadingKind))
     parser.add_argument("--offline", action="store_true", help="ask no network")
     return parser
 
@@ -292,6 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.temperature,
             given.scoring,
             given.prior,
+            given.reading,
             given.size,
             given.restart,
         )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from core import prompt
-from core.backend import Prefix
+from core.backend import Prefix, room_after
 from core.owner import Job, LaneClock
 from core.packing import forest, packs
 from core.parallel import Outcome
@@ -40,51 +40,62 @@ class ManyContexts:
     ) -> None:
         self._engine, self._schema, self._temperature, self._options = engine, schema, temperature, options
         self._faults_returned = return_exceptions
+        self._head: Prefix | None = None
+        self._prior: PriorScores | None = None
 
     def decided(self, contexts: Sequence[str], job: Job) -> list[Result | Fault]:
         """A result for each context, or what is wrong with it."""
         found: dict[int, Result | Fault] = {}
-        asked: dict[int, Prepared] = {}
-        for i, context in enumerate(contexts):
-            try:
-                asked[i] = self._engine.prepare(Request(context, self._schema, self._temperature, **self._options))
-            except ValueError as error:
-                found[i] = self._returned(error)
-        found |= zip(asked, self._answers(list(asked.values()), job), strict=True)
+        asked = self._prepared(contexts, found)
+        for i, prepared in list(asked.items()):  # until one has read the head for all
+            if prepared.is_long or (prepared.head is not None and not prepared.needs_prior):
+                continue
+            found[i] = self._alone(asked.pop(i), job)
+            if self._head is not None:
+                break
+        shared = {i: self._ready(prepared) for i, prepared in asked.items() if not prepared.is_long}
+        room = min((room_after(self._engine.backend, p.head.length) for p in shared.values() if p.head), default=1)
+        numbers = iter(shared)
+        for pack in packs(list(shared.values()), room):
+            job.check()
+            answers = self._pack(pack) if len(pack) > 1 else [self._alone(pack[0], job)]
+            found |= {next(numbers): answer for answer in answers}
+        for i, prepared in asked.items():
+            if prepared.is_long:
+                job.check()
+                found[i] = self._alone(self._ready(prepared), job)
         return [found[i] for i in range(len(contexts))]
 
-    def _answers(self, requests: list[Prepared], job: Job) -> Iterator[Result | Fault]:
-        """The first alone, if nobody has read the head yet; the others behind its head."""
-        if requests and not requests[0].is_long and (requests[0].head is None or requests[0].needs_prior):
-            first, *others = requests
+    def _prepared(self, contexts: Sequence[str], found: dict[int, Result | Fault]) -> dict[int, Prepared]:
+        options = {"temperature": self._temperature, **self._options}
+        request = Request("finds the plan", self._schema, **options)
+        plan = self._engine.plan(self._schema, request.scoring, request.cache)
+        asked = {}
+        for i, context in enumerate(contexts):
             try:
-                result, head, prior = self._engine.decided(first, job)
-            except ArithmeticError as error:
-                yield self._returned(error)
-                requests = others
-            else:
-                yield result
-                requests = [self._behind(other, head, prior) for other in others]
-        room = self._engine.backend.room(requests[0].head.length) if requests and requests[0].head else 1
-        for pack in packs(requests, room):
-            job.check()
-            yield from self._pack(pack, job) if len(pack) > 1 else [self._alone(pack[0], job)]
+                asked[i] = self._engine.prepare(Request(context, self._schema, **options), plan)
+            except ValueError as error:
+                found[i] = self._returned(error)
+        return asked
 
-    def _behind(self, prepared: Prepared, head: Prefix | None, prior: PriorScores | None) -> Prepared:
-        """The request on top of what the first one has found."""
-        if prepared.is_long:
-            return prepared
-        state: CacheState = "hit" if prepared.request.cache else "off"
-        prior_state = state if prepared.request.prior != "none" else "off"
-        return replace(prepared, head=head, cache=state, prior=prior, prior_state=prior_state)
+    def _ready(self, prepared: Prepared) -> Prepared:
+        """The request on top of what others have read."""
+        kept: CacheState = "hit" if prepared.request.cache else "off"
+        if prepared.needs_prior and self._prior is not None:
+            prepared = replace(prepared, prior=self._prior, prior_state=kept)
+        if prepared.head is None and self._head is not None and not prepared.is_long:
+            prepared = replace(prepared, head=self._head, cache=kept)
+        return prepared
 
     def _alone(self, prepared: Prepared, job: Job) -> Result | Fault:
         try:
-            return self._engine.decided(prepared, job)[0]
-        except ArithmeticError as error:
+            result, head, prior = self._engine.decided(prepared, job)
+        except (ValueError, ArithmeticError) as error:
             return self._returned(error)
+        self._head, self._prior = self._head or head, self._prior or prior
+        return result
 
-    def _pack(self, pack: Sequence[Prepared], job: Job) -> Iterator[Result | Fault]:
+    def _pack(self, pack: Sequence[Prepared]) -> Iterator[Result | Fault]:
         """One pass for all of them."""
         backend = self._engine.backend
         clock = LaneClock(backend.synchronize, plan=sum(prepared.took_ms for prepared in pack))

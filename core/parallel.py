@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core import prompt
-from core.backend import Backend, Prefix, TreeBatch
+from core.backend import Backend, Prefix, TreeBatch, room_after
 from core.owner import Job, LaneClock
 from core.plans import PriorScores
 from core.request import Prepared
 from core.result import Decision
-from core.scoring import decide, standing
+from core.scoring import checked_standing, decide
 from core.search import Asked, Search
 from core.trace import Event, FieldDecided, LaneStarted, PassEnded, PhaseEnded
 from core.vocabulary import Vocabulary
@@ -67,10 +67,7 @@ class ParallelLane:
             self._head = self._prefill(self._prepared.plan.prompt.head, "head")
         if self._prepared.needs_prior:
             self._prior = self._read_prior()
-        if self._head is None:
-            prefix, ids = self._prefill(self._prepared.whole, "head + context"), []
-        else:
-            prefix, ids = self._head, self._prepared.after_head
+        prefix, ids = self._prompt(self._prepared.after_head)
         decisions = self._decided_in_waves(prefix, ids)
         text = prompt.object_text(prompt.member(d.name, prompt.literal(d.value)) for d in decisions)
         took = self._clock.lap("assembly", last=True)
@@ -79,6 +76,15 @@ class ParallelLane:
         self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", "assembly", took))
         passes = self._backend.passes - self._before
         return Outcome(decisions, text, passes, self._tree_tokens, self._head or prefix, self._prior)
+
+    def _prompt(self, after_head: list[int], phase: str = "") -> tuple[Prefix, list[int]]:
+        """A prefix, and what of the prompt is still to be read in the pass that follows."""
+        if self._head is None:
+            whole = [*self._prepared.plan.prompt.head, *after_head]
+            return self._prefill(whole, phase or "head + context"), []
+        if self._prepared.strategy == "rows":  # its rows begin after the whole prompt
+            return self._prefill(after_head, phase or "context", self._head), []
+        return self._head, after_head
 
     def _decided_in_waves(self, prefix: Prefix, ids: list[int]) -> tuple[Decision, ...]:
         plan, temperature = self._prepared.plan, self._prepared.request.temperature
@@ -96,17 +102,13 @@ class ParallelLane:
 
     def _read_prior(self) -> PriorScores:
         """The scores that the schema gets on a text without content, each field for itself."""
-        before, blank = self._prepared.plan.prompt, self._prepared.blank
-        ids = [*blank, *before.tail]
         asked = [Asked(trie) for trie in self._prepared.plan.tries]
-        if self._head is not None:
-            self._read(asked, self._head, ids, None, phase="prior")
-        else:
-            prefix = self._prefill([*before.head, *ids], "prior")
-            self._read(asked, prefix, [], None, phase="prior")
-            if not self._prepared.is_long:
-                self._head = prefix.head(len(before.head))
-        return tuple(standing(one.trie, one.masses).lower for one in asked)
+        prompt_parts = self._prepared.plan.prompt
+        prefix, ids = self._prompt([*self._prepared.blank, *prompt_parts.tail], "prior")
+        self._read(asked, prefix, ids, None, phase="prior")
+        if self._head is None and not self._prepared.is_long:
+            self._head = prefix.head(len(prompt_parts.head))
+        return tuple(checked_standing(one.trie, one.masses).lower for one in asked)
 
     def _read(
         self,
@@ -120,7 +122,7 @@ class ParallelLane:
     ) -> Prefix:
         """Reads what the fields need after `prefix` and `ids`; the prefix after both, unless nothing comes later."""
         search = Search(asked, allowance)
-        while chosen := search.next(self._room(prefix, len(ids))):
+        while chosen := search.next(room_after(self._backend, prefix.length) - len(ids)):
             tree, ends = self._tree(asked, chosen)
             forks = [asked[i].trie.forks[fork] for i, fork in chosen]
             keep = bool(ids) and not (is_last and len(forks) == sum(len(one.masses) for one in asked))
@@ -138,12 +140,8 @@ class ParallelLane:
             return plan.packed
         return TreeBatch.of(asked[i].path(fork) for i, fork in chosen)
 
-    def _room(self, prefix: Prefix, ids: int) -> int:
-        """Nodes for which the next pass has memory and the window has positions."""
-        return min(self._backend.room(prefix.length), self._backend.identity.window - prefix.length) - ids
-
-    def _prefill(self, ids: Sequence[int], phase: str) -> Prefix:
-        prefix = self._backend.prefill(ids)
+    def _prefill(self, ids: Sequence[int], phase: str, after: Prefix | None = None) -> Prefix:
+        prefix = self._backend.prefill(ids, after)
         self._passed(phase, len(ids))
         return prefix
 

@@ -97,9 +97,9 @@ class Plans:
         self._heads: Shelf[Prefix] = Shelf(max_entries, max_bytes, lambda head: head.nbytes, lambda head: head.seal())
         self._priors: Shelf[PriorScores] = Shelf(max_entries, max_bytes, _prior_bytes, _prior_seal)
 
-    def key(self, schema: StructuredSchema, scoring: Scoring = "identify") -> str:
-        """What stored values are found by: model, dtype, template, version of the prompt, ordered schema, scoring."""
-        return f"{self._model} {schema.digest} {scoring}"
+    def key(self, schema: StructuredSchema, scoring: Scoring | None = None) -> str:
+        """What values are found by: model, dtype, template, version of the prompt, ordered schema; scoring, if it matters."""
+        return f"{self._model} {schema.digest} {scoring or ''}"
 
     def plan(self, schema: StructuredSchema, scoring: Scoring, cache: bool) -> tuple[Plan, CacheState]:
         """The compiled schema; raises `TokenizationError`."""

@@ -16,8 +16,10 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from core.backend import Prefix
 from core.compare import Comparison, Row, compare
 from core.owner import Cancelled, Job, LaneClock, ticking
+from core.plans import PriorScores
 from core.schema import Choice
 from core.trace import (
     Event,
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from core.request import Prepared, Request
 
 log = logging.getLogger(__name__)
+
+#: What a lane leaves for later requests: the prefix of its prompt or head, and a prior.
+Found = tuple[Prefix, PriorScores | None]
 
 #: Seconds between two looks at what has happened, where a caller wants a plain iterator.
 DRAIN_EVERY_S = 0.03
@@ -121,28 +126,30 @@ class Race:
         self._events.append(self._started(prepared, waited))
         self._events.append(WarmedUp(waited, self._engine.warm_up_ms, "load"))
         lanes = {"pcd": self._parallel, "ar": self._baseline}
-        prefix = None
+        found: list[Found] = []
         try:
             for lane in self._order:
                 job.check()
-                prefix = lanes[lane](prepared, job) or prefix
+                found.append(lanes[lane](prepared, job))
         finally:
             # Only now: the first lane must not warm the head of the second.
-            self._engine.keep(prepared, prefix)
+            prefix = next((prefix for prefix, _ in found), None)
+            prior = next((prior for _, prior in found if prior is not None), None)
+            self._engine.keep(prepared, prefix, prior)
 
-    def _parallel(self, prepared: Prepared, job: Job) -> Any:
+    def _parallel(self, prepared: Prepared, job: Job) -> Found:
         clock = LaneClock(self._engine.backend.synchronize, plan=prepared.took_ms)
         with ticking(lambda: self._tick(clock, "pcd")):
             outcome = self._engine.parallel(prepared, clock, job, self._events.append)
         self._events.append(_assembled(outcome, clock.elapsed_ms, prepared))
-        return outcome.prefix
+        return outcome.prefix, outcome.prior
 
-    def _baseline(self, prepared: Prepared, job: Job) -> Any:
+    def _baseline(self, prepared: Prepared, job: Job) -> Found:
         clock = LaneClock(self._engine.backend.synchronize)
         with ticking(lambda: self._tick(clock, "ar")):
             ended, prefix = self._engine.write(prepared, clock, job, self._events.append)
         self._events.append(ended)
-        return prefix
+        return prefix, None
 
     def _tick(self, clock: LaneClock, lane: Lane) -> None:
         if (ms := clock.tick_ms()) is not None:
@@ -173,6 +180,8 @@ class Race:
             opening=prepared.plan.prompt.layout.opening,
             strategy=prepared.strategy,
             reading=prepared.reading,
+            scoring=prepared.request.scoring,
+            prior=prepared.request.prior,
         )
 
 

@@ -167,7 +167,7 @@ class Result:
             "prior": self.prior,
             "cache": self.cache,
             "cache_detail": self.caches.to_json(),
-            "shared_passes": self.shared,
+            "shared_by": self.shared,
             "prompt_tokens": self.prompt_tokens,
             "tree_tokens": self.tree_tokens,
         }

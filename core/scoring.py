@@ -49,32 +49,43 @@ def standing(trie: FieldTrie, masses: Masses) -> Standing:
 
 
 def decide(trie: FieldTrie, masses: Masses, temperature: float, prior: np.ndarray | None = None) -> Decision:
-    """The decision of one field; `prior` (C,) is subtracted from the scores."""
-    now = standing(trie, masses)
-    if not np.isfinite(now.lower[now.is_read]).all():
-        raise ArithmeticError(
-            f"field {trie.field.name!r}: the model gives no finite scores; load it with another dtype, such as float32"
-        )
-    adjusted = now.lower if prior is None else now.lower - prior
-    best = adjusted.max()
-    weights = np.exp((adjusted - best) / temperature)
-    unread = sum(
-        _heaviest(reached - _least(prior, trie, forms) - best, len(forms), temperature)
-        for reached, forms in now.open.values()
-    )
-    probabilities = weights / (weights.sum() + unread)
+    """The decision of one field; `prior` (C,) is subtracted from the scores.
+
+    Raises `ArithmeticError` where the model gave no finite numbers.
+    """
+    now = checked_standing(trie, masses)
+    less = np.zeros(len(now.lower)) if prior is None else prior
+    adjusted, most = now.lower - less, now.upper - less
+    winner = int(np.argmax(adjusted))  # the first of equals
+    # One shift for all, before the division: a temperature near zero makes of any difference an infinite one.
+    top = max(adjusted[winner], *np.delete(most, winner))
+    with np.errstate(over="ignore"):
+        weights = np.exp((adjusted - top) / temperature)
+        # What is certain: the others may lose to the winner's own unread forms, the winner may not.
+        shares = weights / (weights.sum() + _heaviest(trie, now, less, top, temperature))
+        shares[winner] = weights[winner] / (weights.sum() + _heaviest(trie, now, less, top, temperature, winner))
     mass = math.fsum([*np.exp(now.lower), *(math.exp(reached) for reached, _ in now.open.values())])
     return Decision(
         name=trie.field.name,
         choices=trie.field.choices,
         scores=_listed(now.lower, now.is_read),
-        probabilities=_listed(probabilities, now.is_read),
+        probabilities=_listed(shares, now.is_read),
         levels=_levels(trie),
-        winner=int(np.argmax(adjusted)),  # the first of equals
+        winner=winner,
         candidate_mass=min(1.0, mass),
-        unread_mass=float(unread / (weights.sum() + unread)),
+        unread_mass=max(0.0, 1.0 - math.fsum(shares)) if now.open else 0.0,
         prior=None if prior is None else tuple(map(float, prior)),
     )
+
+
+def checked_standing(trie: FieldTrie, masses: Masses) -> Standing:
+    """The standing of a field that can be decided; raises `ArithmeticError`."""
+    now = standing(trie, masses)
+    if not now.is_read.any() or np.isnan(now.upper).any() or not np.isfinite(now.lower[now.is_read]).all():
+        raise ArithmeticError(
+            f"field {trie.field.name!r}: the model gives no finite scores; load it with another dtype, such as float32"
+        )
+    return now
 
 
 def branch_masses(fork: Fork, row: np.ndarray) -> np.ndarray:
@@ -100,16 +111,28 @@ def _followed(path: Sequence[tuple[int, int]], masses: Masses) -> tuple[float, i
     return score, None
 
 
-def _heaviest(bound: float, count: int, temperature: float) -> float:
-    """The most that `count` unread scores can weigh which together have the log-mass `bound`.
+def _heaviest(
+    trie: FieldTrie, now: Standing, less: np.ndarray, top: float, temperature: float, but: int | None = None
+) -> float:
+    """The most that the unread forms of all choices `but` one can add to the weights, exp((score - less - top) / T).
 
-    A power below 1 weighs most when the mass is spread evenly, one above 1 when a single score has it all.
+    A power 1 / T of at most 1 is heaviest when a fork's mass is spread evenly over all that it can go to.
+    A power above 1 grows faster than its base: a choice gains the more, the more of it is there already.
     """
-    return math.exp(bound / temperature + max(0.0, 1 - 1 / temperature) * math.log(count))
-
-
-def _least(prior: np.ndarray | None, trie: FieldTrie, forms: Sequence[int]) -> float:
-    return 0.0 if prior is None else float(min(prior[trie.forms[i].choice] for i in forms))
+    weight = 0.0
+    for reached, forms in now.open.values():
+        choices = [choice for i in forms if (choice := trie.forms[i].choice) != but]
+        if not choices:
+            continue
+        if temperature >= 1.0:
+            bound = (reached - less[choices].min() - top) / temperature
+            weight += np.exp(bound + (1 - 1 / temperature) * math.log(len(choices)))
+        else:
+            before, after = now.lower[choices], now.upper[choices]
+            gained = np.exp((after - less[choices] - top) / temperature) * -np.expm1((before - after) / temperature)
+            part = np.exp(reached - after) / -np.expm1(before - after)  # of what may be added to the choice
+            weight += (np.minimum(1.0, part) * gained).max()
+    return float(weight)
 
 
 def _levels(trie: FieldTrie) -> tuple[int, ...]:

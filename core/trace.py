@@ -89,6 +89,8 @@ class RunStarted(Event):
     opening: str  # the JSON's beginning, which is part of the prompt
     strategy: str = "tree"  # how the pcd lane reads: tree, rows
     reading: str = "complete"  # and what: complete, best-first
+    scoring: str = "identify"  # how far a line is scored: identify, full
+    prior: str = "none"  # what is subtracted from the scores: none, content_free
 
 
 @dataclass(frozen=True)

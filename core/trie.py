@@ -54,7 +54,6 @@ class Fork:
     """
 
     path: tuple[int, ...]  # tokens of the line; the read is after them
-    parent: tuple[int, int] | None  # the fork above and the branch that leads here
     tokens: np.ndarray  # (K,) int64: vocabulary tokens that go into one branch and no other
     branch: np.ndarray  # (K,) int64: the branch of each, ascending
     branches: int
@@ -155,7 +154,11 @@ def compile_plan(
         _grown(field, _forms(field, forms, prompt, vocabulary), vocabulary, scoring == "full")
         for field, forms in written
     ]
-    return Plan(schema, prompt, tuple(tries))
+    plan = Plan(schema, prompt, tuple(tries))
+    first = {field.name: 0 for field in schema}
+    for trie in tries:
+        plan.lead(trie, first, vocabulary)  # so that lines that melt are known before any model work
+    return plan
 
 
 def surface_forms(field: FieldDefinition) -> Iterator[tuple[int, str]]:
@@ -202,8 +205,7 @@ def _grown(field: FieldDefinition, forms: Sequence[Form], vocabulary: Vocabulary
             continue
         if depth == 0:
             raise TokenizationError(f"field {field.name!r}: its name and its values melt into one token; rename it")
-        above = paths[group[0]]
-        fork = _fork(forms, children, depth, vocabulary, forms[group[0]].tokens[:depth], above[-1] if above else None)
+        fork = _fork(forms, children, depth, vocabulary, forms[group[0]].tokens[:depth])
         for branch, (_, members) in enumerate(children):
             open_groups.append((members, depth + 1))
             for i in members:
@@ -232,7 +234,6 @@ def _fork(
     depth: int,
     vocabulary: Vocabulary,
     path: tuple[int, ...],
-    parent: tuple[int, int] | None,
 ) -> Fork:
     """Which vocabulary tokens go into which branch.
 
@@ -256,7 +257,10 @@ def _fork(
         ends = np.setdiff1d(vocabulary.bare_ends, tokens, assume_unique=True)
         tokens, branch_of = np.append(tokens, ends), np.append(branch_of, np.full(len(ends), over))
     order = np.lexsort((tokens, branch_of))[np.count_nonzero(branch_of < 0) :]
-    return Fork(path, parent, tokens[order], branch_of[order], len(children))
+    tokens, branch_of = tokens[order], branch_of[order]
+    for array in (tokens, branch_of):
+        array.setflags(write=False)
+    return Fork(path, tokens, branch_of, len(children))
 
 
 def _told_apart(one: Choice, other: Choice) -> str:

@@ -20,7 +20,7 @@ import pytest
 from core.batch import BatchError, BatchJob, Tally, main, read_schema, run
 from core.engine import Engine
 from core.models import ModelNotFound
-from core.rows import Row, Table, TableError
+from core.table import Row, Table, TableError
 from core.schema import StructuredSchema
 from tests.fakes import TWINS, HashBackend, lexicon
 

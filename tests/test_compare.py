@@ -92,9 +92,9 @@ def test_integer_string_and_boolean_choices_of_one_field_are_kept_apart():
     schema = StructuredSchema({"x": {"type": "enum", "choices": [1, "1", True, "true", 0, False]}})
     for text, value in [("1", 1), ('"1"', "1"), ("true", True), ('"true"', "true"), ("0", 0), ("false", False)]:
         flags = {
-            str(other) + type(other).__name__: compare(
-                schema, f'{{"x": {text}}}', finished=True, values={"x": other}
-            ).rows[0].flags
+            str(other) + type(other).__name__: compare(schema, f'{{"x": {text}}}', finished=True, values={"x": other})
+            .rows[0]
+            .flags
             for other in schema["x"].choices
         }
         assert [name for name, given in flags.items() if given == (SAME,)] == [str(value) + type(value).__name__]
@@ -341,7 +341,7 @@ def test_a_member_knows_where_it_stands():
 
 def random_object(chance):
     scalars = [0, -7, 2.5, 1e30, True, False, None, "", "HIGH", "true", "1"]
-    pieces = [*'"\\{}[]:,\'\n é😀a\u202e\ud83d', "<think>", "```"]
+    pieces = [*"\"\\{}[]:,'\n é😀a\u202e\ud83d", "<think>", "```"]
 
     def text():
         return "".join(chance.choices(pieces, k=chance.randrange(6)))
@@ -411,7 +411,7 @@ def test_at_every_cut_nothing_raises_and_no_member_is_taken_back(text):
 
 def test_at_every_cut_of_noise_nothing_raises_and_no_member_is_taken_back():
     chance = random.Random(11)
-    pieces = [*'{}[]:,"\'\\/ \n1', '{"', '"vip"', '"a":', "'b':", "true", "\\ud83d", "\\ude00", "<think>", "</think>"]
+    pieces = [*"{}[]:,\"'\\/ \n1", '{"', '"vip"', '"a":', "'b':", "true", "\\ud83d", "\\ude00", "<think>", "</think>"]
     for _ in range(300):
         check_every_cut("".join(chance.choices(pieces, k=30)))
 

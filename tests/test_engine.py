@@ -286,13 +286,30 @@ def test_a_head_that_is_larger_than_the_whole_budget_drives_out_no_other():
 
 @pytest.mark.parametrize("name", LEXICONS)
 def test_a_context_too_long_for_one_masked_pass_is_read_whole_and_gives_the_same_numbers(monkeypatch, name):
-    engine = hashed(name)
+    engine, long_text = hashed(name), CONTEXT * 30
     engine.run_parallel("Another text.", schema("triage"))
-    warm = engine.run_parallel(CONTEXT, schema("triage"))
+    warm = engine.run_parallel(long_text, schema("triage"))
     monkeypatch.setattr(engine_module, "DENSE_PAIRS", 1)
-    long = engine.run_parallel(CONTEXT, schema("triage"))
+    long = engine.run_parallel(long_text, schema("triage"))
     assert [(r.cache, r.passes) for r in (warm, long)] == [("hit", 1), ("off", 2)]
     assert long.decisions == warm.decisions
+
+
+def test_a_head_that_is_longer_than_all_the_rest_is_used_however_many_pairs_a_pass_has(monkeypatch):
+    monkeypatch.setattr(engine_module, "DENSE_PAIRS", 1)
+    large, engine = enum(*(f"choice {i}" for i in range(60)), description="word " * 200), hashed()
+    assert [engine.run_parallel("A text.", large).cache for _ in range(2)] == ["miss", "hit"]
+
+
+@pytest.mark.parametrize("options", [{"prior": "content_free"}, {"complete": False}, {"scoring": "full"}])
+def test_long_contexts_take_every_option(monkeypatch, options):
+    asked = StructuredSchema({**SCHEMAS["triage"], "late": {"type": "boolean", "depends_on": ["team"]}})
+    short = hashed().run_parallel(CONTEXT * 30, asked, **options)
+    monkeypatch.setattr(engine_module, "DENSE_PAIRS", 1)
+    long = hashed().run_parallel(CONTEXT * 30, asked, **options)
+    assert long.cache == "off" and long.values == short.values
+    for one, other in zip(long.decisions, short.decisions, strict=True):
+        assert one.probability == pytest.approx(other.probability, rel=1e-9)
 
 
 # --- what is refused, before any model work ---

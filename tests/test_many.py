@@ -2,7 +2,8 @@
 
 import pytest
 
-from core import packing
+from core import engine as engine_module
+from core import packing, plans
 from core.engine import Engine, Request
 from core.packing import forest, packs
 from core.request import PromptTooLong
@@ -52,7 +53,7 @@ def test_contexts_share_passes_and_each_result_says_with_how_many(monkeypatch):
     assert total < sum(tokens) / packing.PACK_TOKENS + 2
     for result in others:
         assert result.elapsed_ms == pytest.approx(sum(result.phases.values()))
-    assert found[-1].to_json()["shared_passes"] == found[-1].shared
+    assert found[-1].to_json()["shared_by"] == found[-1].shared
 
 
 def prepared(engine, context="A text.", schema=SCHEMA):
@@ -79,6 +80,7 @@ def test_packs_hold_no_more_than_a_pass_has_room_for(room):
     engine = hashed(room=room)
     found = engine.decode_many(CONTEXTS, SCHEMA)
     assert [result.decisions for result in found] == alone()
+    assert (max(result.shared for result in found) > 1) == (room > 100)
     largest = max(len(prepared(engine, context).after_head) for context in CONTEXTS)
     assert all(nodes <= max(room, largest + 60) for nodes in engine.backend.nodes_read)
 
@@ -136,6 +138,43 @@ def test_a_context_without_finite_scores_spoils_no_other(bad):
     assert isinstance(found[bad], ArithmeticError) and "field 'team'" in str(found[bad])
     others = [i for i in range(6) if i != bad]
     assert [found[i].decisions for i in others] == alone([contexts[i] for i in others])
+
+
+@pytest.mark.parametrize("prior", ["none", "content_free"])
+def test_a_long_context_costs_the_others_nothing(monkeypatch, prior):
+    monkeypatch.setattr(engine_module, "DENSE_PAIRS", 200_000)
+    long = "word " * 600
+    engine = hashed()
+    found = engine.decode_many([long, *CONTEXTS, long], SCHEMA, prior=prior)
+    assert [result.cache for result in found] == ["off", "miss", *["hit"] * (len(CONTEXTS) - 1), "off"]
+    assert max(result.shared for result in found) > 3
+    extra = {"none": 0, "content_free": 1}[prior]
+    assert [result.passes for result in found[:: len(found) - 1]] == [2, 2]  # the prior was there already
+    assert found[1].passes == 2 + extra
+    assert [result.decisions for result in found[1:-1]] == alone(prior=prior)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_first_context_that_fails_costs_the_others_nothing():
+    bad = "the text says HIGH HIGH HIGH"
+    engine = Engine(Overflowing(lexicon("qwen"), " HIGH HIGH HIGH"), "overflowing")
+    found = engine.decode_many([bad, *CONTEXTS], SCHEMA, return_exceptions=True)
+    assert isinstance(found[0], ArithmeticError)
+    assert [result.decisions for result in found[1:]] == alone()
+    assert max(result.shared for result in found[1:]) > 3
+
+
+def test_a_plan_is_compiled_once_for_all_contexts(monkeypatch):
+    calls = []
+    compiled = plans.compile_plan
+    monkeypatch.setattr(plans, "compile_plan", lambda *args: calls.append(args) or compiled(*args))
+    hashed().decode_many(CONTEXTS, SCHEMA, cache=False)
+    assert len(calls) == 1
+
+
+def test_one_text_is_not_taken_for_a_list_of_letters():
+    with pytest.raises(ValueError, match="contexts is one text; give a list of texts, or use run_parallel"):
+        hashed().decode_many("abc", SCHEMA)
 
 
 def test_nothing_asked_is_nothing_answered():

@@ -170,6 +170,29 @@ def test_a_prior_is_read_once_for_a_schema():
     assert off.passes == 3 and off.decisions == runs[0].decisions
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_prior_without_finite_numbers_is_an_error_and_not_kept():
+    class Overflowing(HashBackend):
+        def logits(self, prompt, after):
+            is_blank = "N/A" in bytes(b for token in prompt for b in lexicon("qwen").texts[token]).decode(
+                errors="ignore"
+            )
+            return super().logits(prompt, after) * (np.nan if is_blank else 1.0)
+
+    engine = Engine(Overflowing(lexicon("qwen")), "overflowing")
+    for _ in range(2):
+        with pytest.raises(ArithmeticError, match="field 'risk': the model gives no finite scores"):
+            engine.run_parallel(CONTEXT, SCHEMA, prior="content_free")
+    assert engine.run_parallel(CONTEXT, SCHEMA).values
+
+
+def test_a_plan_cannot_be_changed_in_place():
+    fork = hashed().prepare(Request(CONTEXT, SCHEMA)).plan.forks[0]
+    for array in (fork.tokens, fork.branch):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
 def test_a_prior_can_change_the_winner():
     changed = 0
     for seed in range(20):

@@ -377,6 +377,33 @@ def test_a_failure_after_both_lanes_gives_no_speed_up(monkeypatch):
     assert (only(events, "end").state, only(events, "end").speed_up) == ("failed", None)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"prior": "content_free"}, {"complete": False}, {"scoring": "full"}, {"complete": False, "cache": False}],
+)
+def test_a_race_takes_the_options_and_says_so(options):
+    engine = engine_for()
+    events = finished(engine.race(CONTEXT, SCHEMA, **options))
+    run = only(events, "run")
+    assert (run.prior, run.scoring) == (options.get("prior", "none"), options.get("scoring", "identify"))
+    assert run.reading == ("best-first" if options.get("complete") is False else "complete")
+    expected = engine_for().run_parallel(CONTEXT, SCHEMA, **options)
+    assert {event.name: event.value for event in of(events, "field")} == expected.values
+    assert [event.unread for event in of(events, "field")] == [d.unread for d in expected.decisions]
+    after = engine.run_parallel(CONTEXT, SCHEMA, **options)
+    states = (after.caches.head, after.caches.prior)
+    assert states == ("off" if options.get("cache") is False else "hit", "hit" if "prior" in options else "off")
+
+
+def test_a_race_on_fields_that_depend_on_others_tells_each_pass():
+    schema = StructuredSchema({**SCHEMA.to_json(), "late": {"type": "boolean", "depends_on": ["risk"]}})
+    events = finished(engine_for().race(CONTEXT, schema))
+    ended = next(event for event in of(events, "lane_end") if event.lane == "pcd")
+    passes = [event.passes for event in of(events, "pass") if event.lane == "pcd"]
+    assert passes == [1, 2, 3] and ended.passes == 3
+    assert only(events, "end").state == "done"
+
+
 class SilentBackend(PreferringBackend):
     """Reads no numbers, as a float16 model does that overflows."""
 

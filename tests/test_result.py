@@ -70,7 +70,7 @@ def test_the_public_dict_has_the_documented_shape():
             "dtype",
             "strategy",
         ),
-        *("cache", "cache_detail", "prompt_tokens", "tree_tokens", "scoring", "reading", "prior", "shared_passes"),
+        *("cache", "cache_detail", "prompt_tokens", "tree_tokens", "scoring", "reading", "prior", "shared_by"),
     }
     assert shape["mode"] == "parallel_constrained"
     assert shape["values"] == {"risk": "LOW", "is_fraud": True, "tier": None}

@@ -14,7 +14,7 @@ from core.trie import FieldTrie, Fork, Form
 def fork(*sizes):
     """A fork whose branches have so many tokens each."""
     branch = np.repeat(np.arange(len(sizes)), sizes)
-    return Fork((), None, np.arange(len(branch)), branch, len(sizes))
+    return Fork((), np.arange(len(branch)), branch, len(sizes))
 
 
 def trie_of(choices, forks, forms):
@@ -130,3 +130,41 @@ def test_scores_that_are_no_numbers_are_an_error_that_names_the_field(score):
 
 def test_the_candidate_mass_never_exceeds_one():
     assert flat(math.log(0.5), math.log(0.5) + 1e-6).candidate_mass == 1.0
+
+
+# --- forks that were not read ---
+
+
+def boolean(true, false, quoted, quoted_true=None):
+    """A boolean whose quoted forms were not read, or were."""
+    forms = [(0, [(0, 0)]), (0, [(0, 2), (1, 0)]), (1, [(0, 1)]), (1, [(0, 2), (1, 1)])]
+    trie = trie_of([True, False], [fork(1, 1, 1), fork(1, 1)], forms)
+    below = None if quoted_true is None else np.log([quoted_true, 1 - quoted_true])
+    return trie, [np.log([true, false, quoted]), below]
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 0.1, 0.2, 0.5, 1.0, 2.0, 10.0, 1e300])
+@pytest.mark.parametrize("quoted_true", [1e-9, 0.3, 1 - 1e-9])
+@pytest.mark.filterwarnings("ignore:overflow encountered in divide")
+def test_what_unread_forms_can_add_is_bounded_at_every_temperature(temperature, quoted_true):
+    for true, false, quoted in ((0.5, 0.1, 0.35), (0.5, 0.1, 1e-6), (0.4, 0.4, 0.1)):
+        found = decide(*boolean(true, false, quoted), temperature)
+        whole = decide(*boolean(true, false, quoted, quoted_true), temperature)
+        for share, exact in zip(found.probabilities, whole.probabilities, strict=True):
+            assert 0.0 <= share <= exact + 1e-12
+        assert math.fsum(found.probabilities) + found.unread_mass == pytest.approx(1.0)
+        assert found.candidate_mass == pytest.approx(true + false + quoted)
+
+
+def test_a_little_that_was_not_read_leaves_a_cold_winner_certain():
+    assert decide(*boolean(0.5, 0.1, 1e-6), 1e-3).probability == pytest.approx(1.0)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_no_number_at_the_first_fork_is_an_error_although_nothing_was_read_to_its_end():
+    trie, (first, _) = boolean(0.5, 0.1, 0.3)
+    only_quoted = trie_of([True, False], trie.forks, [(0, [(0, 2), (1, 0)]), (1, [(0, 2), (1, 1)])])
+    with pytest.raises(ArithmeticError, match="no finite scores"):
+        decide(only_quoted, [first * np.nan, None], 1.0)
+    with pytest.raises(ArithmeticError, match="no finite scores"):
+        decide(trie, [np.array([math.log(0.5), math.log(0.2), np.nan]), None], 1.0)

@@ -115,8 +115,9 @@ def test_contenders_are_all_forks_before_anything_is_read_and_none_after_everyth
     likelihoods = dict((fork, likelihood) for likelihood, fork in contenders(asked))
     assert set(likelihoods) == set(range(len(plan.tries[0].forks)))
     assert likelihoods[0] == 1.0 == max(likelihoods.values())
-    for fork in plan.tries[0].forks[1:]:
-        assert likelihoods[plan.tries[0].forks.index(fork)] <= likelihoods[fork.parent[0]]
+    for path in plan.tries[0].paths:
+        way = [likelihoods[fork] for fork, _ in path]
+        assert way == sorted(way, reverse=True)
     asked.masses = [np.log(np.full(fork.branches, 1 / fork.branches)) for fork in plan.tries[0].forks]
     assert list(contenders(asked)) == []
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.engine import Engine, Request
+from core.engine import Engine, PromptTooLong, Request
 from core.prompt import literal, member
 from core.schema import SchemaError, StructuredSchema
 from core.vocabulary import TokenizationError
@@ -87,12 +87,18 @@ def test_waves_in_pieces_have_the_same_scores(room):
 
 
 def test_the_window_has_room_for_the_lines_before_the_deepest_field():
-    plan = Engine(HashBackend(lexicon("qwen")), "hash").prepare(Request(CONTEXT, CHAIN)).plan
-    tries = {trie.field.name: trie for trie in plan.tries}
-    longest = {name: max(len(form.tokens) for form in trie.forms) for name, trie in tries.items()}
-    depths = {name: max(len(fork.path) for fork in trie.forks) for name, trie in tries.items()}
-    before = {name: sum(longest[other] for other in trie.field.depends_on) for name, trie in tries.items()}
-    assert plan.deepest == max(depths[name] + before[name] for name in tries)
+    long = ["nothing else in this order and " * 6 + end for end in ("a", "b")]
+    deep = StructuredSchema({"first": enum(*long), "last": enum("Yes", "No", on=["first"])})
+    engine = Engine(HashBackend(lexicon("qwen")), "hash")
+    prepared = engine.prepare(Request(CONTEXT, deep))
+    last = prepared.plan.tries[1]
+    lead = max(len(prepared.plan.lead(last, {"first": choice}, engine.vocabulary)) for choice in (0, 1))
+    assert prepared.plan.deepest == lead + len(last.forks[0].path)
+    needed = prepared.prompt_tokens + max(prepared.plan.canonical_tokens, prepared.plan.deepest)
+    fits = Engine(HashBackend(lexicon("qwen"), window=needed), "hash").run_parallel(CONTEXT, deep)
+    assert fits.decisions == engine.run_parallel(CONTEXT, deep).decisions
+    with pytest.raises(PromptTooLong, match="by 1 tokens"):
+        Engine(HashBackend(lexicon("qwen"), window=needed - 1), "hash").run_parallel(CONTEXT, deep)
 
 
 def test_lines_that_melt_into_one_another_are_refused():
