@@ -82,7 +82,9 @@ def lines_of(file):
 
 @pytest.mark.parametrize("size", [1, 3, 32])
 @pytest.mark.parametrize("made", [csv_of, jsonl_of])
-@pytest.mark.parametrize("options", [{}, {"temperature": 2.0, "scoring": "full", "prior": "content_free"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 2.0, "scoring": "full", "prior": "content_free"}, {"reading": "best-first"}]
+)
 def test_rows_are_decided_in_order_as_each_is_alone(tmp_path, size, made, options):
     engine, schema = hashed(), StructuredSchema({"risk": FIELDS["risk"], "ok": {"type": "boolean"}})
     job = job_of(made(TEXTS, tmp_path), id_column="id", size=size, schema=schema, **options)
@@ -90,12 +92,12 @@ def test_rows_are_decided_in_order_as_each_is_alone(tmp_path, size, made, option
     assert (tally.rows, tally.errors) == (len(TEXTS), 0)
     assert max(map(len, engine.chunks)) <= size
     for number, (line, text) in enumerate(zip(lines_of(job.output), TEXTS, strict=True)):
-        alone = hashed().run_parallel(text, schema, **options)
+        alone = hashed().run_parallel(text, schema, job.temperature, **job.options)
         assert list(line) == ["row", "job", "id", "values", "fields"]
         assert (line["row"], line["id"], line["values"]) == (number, f"n{number}", alone.values)
         for decision in alone.decisions:
             assert line["fields"][decision.name] == pytest.approx(
-                {"probability": decision.probability, "candidate_mass": decision.candidate_mass}, rel=1e-9
+                {name: getattr(decision, name) for name in ("probability", "candidate_mass", "unread_mass")}, rel=1e-9
             )
 
 
