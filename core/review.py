@@ -127,7 +127,7 @@ def review(
         return Review(found, None, (*refused, *findings))
     [plan] = plans
     sizes = _sizes(plan, vocabulary, window, overhead, text)
-    return Review(found, sizes, (*_lead_findings(plan, vocabulary), *_window_findings(sizes), *findings))
+    return Review(found, sizes, (*_window_findings(sizes), *findings))
 
 
 # --- the words ---
@@ -311,12 +311,3 @@ def _window_findings(sizes: Sizes) -> Iterator[Finding]:
         )
     elif sizes.room < LITTLE_ROOM:
         yield Finding("WARN", "", f"only {sizes.room} tokens of the window are left for a text; shorten the schema")
-
-
-def _lead_findings(plan: Plan, vocabulary: Vocabulary) -> Iterator[Finding]:
-    first = dict.fromkeys((field.name for field in plan.schema), 0)
-    for trie in plan.tries:
-        try:
-            plan.lead(trie, first, vocabulary)
-        except TokenizationError as error:
-            yield _refusal(trie.field, error)

@@ -475,7 +475,7 @@ def test_all_work_of_mlx_is_done_on_one_thread():
 
 def decide_by_hand(candidates, logits):
     """The decision between candidates {choice: tokens}; `logits`: {path: {token: logit}} at every fork."""
-    found = {path: Fork(path, None, np.arange(len(row)), np.arange(len(row)), len(row)) for path, row in logits.items()}
+    found = {path: Fork(path, np.arange(len(row)), np.arange(len(row)), len(row)) for path, row in logits.items()}
     paths = [
         tuple((list(logits).index(tokens[:n]), list(logits[tokens[:n]]).index(tokens[n])) for n in range(len(tokens))
               if tokens[:n] in logits)

@@ -481,7 +481,7 @@ def test_a_line_that_melts_with_the_one_before_it_is_an_error(monkeypatch):
 
     monkeypatch.setattr(Plan, "lead", melting)
     found = reviewed(enum(*GOOD), enum(*GOOD, name="level", depends_on=("risk",)))
-    assert found.findings == (Finding("ERROR", "level", "its line melts with the one before it"),)
+    assert found.findings == (Finding("ERROR", "", "field 'level': its line melts with the one before it"),)
 
 
 def test_sizes_add_up_to_the_window():
