@@ -263,7 +263,8 @@ def watched(engine: Engine, job: BatchJob) -> Tally:
                 bar.update(tally.rows - bar.n)
     new, took = tally.rows - before.rows, time.perf_counter() - started
     speed = f"{new} in this run, {new / took:.1f} rows/s" if new else "all of them done already"
-    print(f"{job.output}: {tally.rows} rows, {tally.errors} with an error; {speed}", file=sys.stderr)
+    model = f"{engine.model} ({engine.why})" if engine.why else engine.model
+    print(f"{job.output}: {tally.rows} rows, {tally.errors} with an error; {speed}; {model}", file=sys.stderr)
     return tally
 
 

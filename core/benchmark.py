@@ -180,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--preset", default="support_triage")
     parser.add_argument("--model", default="auto")
     parser.add_argument("--dtype", default="auto", choices=["auto", "bfloat16", "float16", "float32"])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, choices=range(1, 1000), metavar="N")
     parser.add_argument("--offline", action="store_true")
     given = parser.parse_args(arguments)
     try:

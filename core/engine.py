@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
@@ -119,7 +119,7 @@ class Engine:
 
     def decode_many(
         self,
-        contexts: Sequence[str],
+        contexts: Iterable[str],
         schema: StructuredSchema,
         temperature: float = 1.0,
         *,
@@ -133,6 +133,7 @@ class Engine:
         """
         if isinstance(contexts, str):
             raise ValueError("contexts is one text; give a list of texts, or use run_parallel")
+        contexts = list(contexts)
         Request("checks the options", schema, temperature, **options)
         many = ManyContexts(self, schema, temperature, options, return_exceptions)
         return self.owner.submit(lambda job: many.decided(contexts, job)).result()
@@ -189,8 +190,8 @@ class Engine:
         prior, prior_state = self._plans.prior(schema, scoring) if wants_prior and cache else (None, "off")
         blank = tuple(plan.prompt.context_ids(self.vocabulary, BLANK)) if wants_prior else ()
         complete = request.complete
-        if complete is None:  # a prior was read of every choice, and makes bounds loose
-            complete = wants_prior or not pays(plan, self.pass_overhead)
+        if complete is None:  # a prior makes bounds loose, and a whole line asks for a pass for each few of its tokens
+            complete = wants_prior or scoring == "full" or not pays(plan, self.pass_overhead)
         prepared = Prepared(
             request=request,
             plan=plan,
@@ -325,9 +326,11 @@ class Engine:
             )
 
 
-def run_parallel_generation(context: str, schema: StructuredSchema, temperature: float = 1.0) -> dict[str, Any]:
+def run_parallel_generation(
+    context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any
+) -> dict[str, Any]:
     """`Engine.run_parallel` on the default engine, as the public dict."""
-    return default_engine().run_parallel(context, schema, temperature).to_json()
+    return default_engine().run_parallel(context, schema, temperature, **options).to_json()
 
 
 def stream_naive_generation(context: str, schema: StructuredSchema, mode: str = "json") -> Iterator[dict[str, Any]]:

@@ -35,6 +35,8 @@ class Request:
             raise ValueError("the context is empty; give the text that the fields are about")
         if not self.context.isascii() and any("\ud800" <= c <= "\udfff" for c in self.context):
             raise ValueError("the context holds half a character (a lone surrogate); remove it")
+        if not isinstance(self.schema, StructuredSchema):
+            raise ValueError(f"the schema is a {type(self.schema).__name__}; make it a StructuredSchema(...)")
         is_number = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
         if not is_number or not 0.0 < self.temperature <= sys.float_info.max:
             raise ValueError(f"temperature {self.temperature!r} must be a finite number above 0; 1.0 is neutral")

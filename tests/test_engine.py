@@ -343,6 +343,21 @@ def test_a_request_that_cannot_be_decided_is_refused(context, temperature, messa
     assert engine.backend.passes == 0
 
 
+def test_a_dict_is_not_taken_for_a_schema():
+    engine = hashed()
+    for ask in (engine.run_parallel, engine.race):
+        with pytest.raises(ValueError, match=r"the schema is a dict; make it a StructuredSchema\(...\)"):
+            ask(CONTEXT, SCHEMAS["triage"])
+
+
+@pytest.mark.parametrize("options", [{"scoring": "full"}, {"prior": "content_free"}])
+def test_whole_lines_and_priors_are_read_completely_however_cheap_a_pass_is(options):
+    engine = hashed()
+    engine.pass_overhead = 0.0
+    assert engine.run_parallel(CONTEXT, schema("triage")).reading == "best-first"
+    assert engine.run_parallel(CONTEXT, schema("triage"), **options).reading == "complete"
+
+
 def test_an_unknown_baseline_mode_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="baseline mode 'xml' is unknown; use one of: json"):
         hashed().race(CONTEXT, schema("triage"), mode="xml")
