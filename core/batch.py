@@ -31,6 +31,7 @@ from core.table import Row, Table
 from core.schema import StructuredSchema, unique_object
 
 CHUNK_ROWS = 64
+MOST_ROWS = 100_000
 #: How long an interrupted run waits for the pass in hand: a thread that dies inside one takes the process along.
 PATIENCE_S = 10.0
 
@@ -43,7 +44,8 @@ Rows count from 0, the header and blank lines left out; "id" is there with --id-
 digest of model, dtype, schema, columns, scoring, prior, reading and temperature. Read best-first,
 a probability is what is certain of it, and at most "unread_mass" may be missing.
 
-The same command again goes on after the last whole line. It begins anew with --restart.
+The same command again goes on after the last whole line, and compares ids, not texts, with the
+input. It begins anew with --restart.
 
 exit status:
   0    every row is decided
@@ -74,8 +76,8 @@ class BatchJob:
 
     def __post_init__(self) -> None:
         self.request("checks the options")
-        if self.size < 1:
-            raise BatchError(f"size {self.size}: a chunk has at least 1 row")
+        if not 1 <= self.size <= MOST_ROWS:
+            raise BatchError(f"size {self.size}: a chunk has 1 to {MOST_ROWS} rows")
         if self.output.exists() and self.output.samefile(self.table.file):
             raise BatchError(f"{self.output}: is the input itself; give another --output")
         if self.output.exists() and not self.output.is_file():
@@ -212,6 +214,7 @@ class Lines:
 @contextmanager
 def _alone(output: Path) -> Iterator[BinaryIO]:
     """The output, to be read and appended to by this process only."""
+    output = output.resolve()  # one lock for all links to it
     beside = output.with_name(f".{output.name}.lock")
     try:
         with FileLock(beside).acquire(timeout=0):
@@ -297,6 +300,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     try:
+        if given.output.exists() and given.output.samefile(given.schema):
+            raise BatchError(f"{given.output}: is the schema itself; give another --output")
         job = BatchJob(
             Table(given.input, given.text_column, given.id_column),
             read_schema(given.schema),
@@ -313,8 +318,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 given.model, backend=given.backend, dtype=given.dtype, offline=given.offline, progress=bar.show
             )
         tally = watched(engine, job)
-    except (ValueError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (ValueError, RuntimeError, ModelNotFound) as error:  # a device's too: the finished rows are kept
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; what is finished is kept, and the same command without --restart goes on", file=sys.stderr)

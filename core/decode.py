@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    print(json.dumps(result.to_json(), ensure_ascii=False, indent=2))
+    is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(result.to_json(), ensure_ascii=not is_unicode, indent=2))
     return 0
 
 

@@ -175,7 +175,7 @@ class Engine:
     # What follows runs on the owner thread.
 
     def plan(self, schema: StructuredSchema, scoring: Scoring, cache: bool) -> tuple[Plan, CacheState]:
-        """The compiled schema; raises `TokenizationError`."""
+        """The compiled schema; raises `TokenizationError`, or `PromptTooLong` where the head alone is."""
         return self._plans.plan(schema, scoring, cache)
 
     def prepare(self, request: Request, known: tuple[Plan, CacheState] | None = None) -> Prepared:
@@ -317,7 +317,7 @@ class Engine:
     def _check_window(self, prepared: Prepared) -> None:
         plan, window = prepared.plan, self.backend.identity.window
         answer = max(plan.canonical_tokens, plan.deepest)
-        needed = prepared.prompt_tokens + answer
+        needed = prepared.prompt_tokens + answer + max(0, len(prepared.blank) - len(prepared.context))
         if needed > window:
             raise PromptTooLong(
                 f"the request needs {needed} tokens (schema {len(plan.prompt.head)}, text {len(prepared.context)}, "

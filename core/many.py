@@ -46,7 +46,7 @@ class ManyContexts:
     def decided(self, contexts: Sequence[str], job: Job) -> list[Result | Fault]:
         """A result for each context, or what is wrong with it."""
         found: dict[int, Result | Fault] = {}
-        asked = self._prepared(contexts, found)
+        asked = self._prepared(contexts, found, job)
         for i, prepared in list(asked.items()):  # until one has read the head for all
             if prepared.is_long or (prepared.head is not None and not prepared.needs_prior):
                 continue
@@ -66,12 +66,13 @@ class ManyContexts:
                 found[i] = self._alone(self._ready(prepared), job)
         return [found[i] for i in range(len(contexts))]
 
-    def _prepared(self, contexts: Sequence[str], found: dict[int, Result | Fault]) -> dict[int, Prepared]:
+    def _prepared(self, contexts: Sequence[str], found: dict[int, Result | Fault], job: Job) -> dict[int, Prepared]:
         options = {"temperature": self._temperature, **self._options}
         request = Request("finds the plan", self._schema, **options)
         plan = self._engine.plan(self._schema, request.scoring, request.cache)
         asked = {}
         for i, context in enumerate(contexts):
+            job.check()
             try:
                 asked[i] = self._engine.prepare(Request(context, self._schema, **options), plan)
             except ValueError as error:

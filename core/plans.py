@@ -91,6 +91,7 @@ class Plans:
     ) -> None:
         self._chat = chat
         self._vocabulary = vocabulary
+        self._window = identity.window
         made_by = (identity.fingerprint, identity.backend, identity.dtype, chat.key, PROMPT_VERSION)
         self._model = hashlib.sha256(repr(made_by).encode()).hexdigest()
         self._plans: Shelf[Plan] = Shelf(max_entries, MAX_PLAN_BYTES, lambda plan: plan.nbytes, Plan.seal)
@@ -102,10 +103,11 @@ class Plans:
         return f"{self._model} {schema.digest} {scoring or ''}"
 
     def plan(self, schema: StructuredSchema, scoring: Scoring, cache: bool) -> tuple[Plan, CacheState]:
-        """The compiled schema; raises `TokenizationError`."""
+        """The compiled schema; raises `TokenizationError`, or `PromptTooLong` where the head alone is."""
         key = self.key(schema, scoring)
         plan, state = self._plans.find(key) if cache else (None, "off")
         if plan is None:
+            self._chat.check_length(schema, self._window)
             plan = compile_plan(schema, self._chat, self._vocabulary, scoring)
             if cache:
                 self._plans.keep(key, plan)

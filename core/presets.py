@@ -34,12 +34,14 @@ class Preset:
     def load(cls, file: Path) -> Preset:
         """A file needs `context` and `schema`; the rest is for people. Raises `PresetError`."""
         try:
-            data = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=unique_object)
+            data = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=unique_object)
             schema = StructuredSchema(data["schema"])
             texts = {key: data[key] for key in _TEXTS if key in data}
             return cls(schema=schema, expected=data.get("expected", {}), **texts)
         except OSError as error:
             raise PresetError(f"{file}: {error.strerror}; give the path of a preset file") from None
+        except RecursionError:
+            raise PresetError(f"{file}: is nested too deeply; a preset has 'context' and 'schema'") from None
         except (KeyError, TypeError) as error:
             raise PresetError(f"{file}: a preset is a JSON object with 'context' and 'schema' ({error})") from None
         except ValueError as error:

@@ -50,6 +50,10 @@ _CALENDAR = (
 )
 
 
+class PromptTooLong(ValueError):
+    """Prompt and answer do not fit the model's window."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """How members stand on lines. Both spell the same JSON text; they differ in where a line is cut."""
@@ -104,6 +108,15 @@ class ChatFormat:
         middle, end = rest.split(_USER_SLOT)
         self._start, self._middle, self._end = map(vocabulary.pieces, (start, middle, end))
         self.key = rendered
+
+    def check_length(self, schema: StructuredSchema, window: int) -> None:
+        """Raises `PromptTooLong` where the catalogue alone fills the window: compiling such a schema may take long."""
+        size = len(self._vocabulary.encode(instructions(schema)))
+        if size >= window:
+            raise PromptTooLong(
+                f"the schema alone needs {size} tokens and the window of the model holds {window}; "
+                "give it fewer choices or shorter descriptions"
+            )
 
     def prompt(self, schema: StructuredSchema, probes: Iterable[str]) -> Prompt:
         """The prompt of a schema in the layout in which the lines have a boundary of their own.

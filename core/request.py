@@ -11,13 +11,12 @@ from typing import get_args
 
 from core.backend import Prefix, Strategy
 from core.plans import PriorScores
+from core.prompt import PromptTooLong
 from core.result import CacheState, Prior, ReadingKind, Scoring
 from core.schema import StructuredSchema
 from core.trie import Plan
 
-
-class PromptTooLong(ValueError):
-    """Prompt and answer do not fit the model's window."""
+__all__ = ["Prepared", "PromptTooLong", "Request"]
 
 
 @dataclass(frozen=True)

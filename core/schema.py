@@ -56,10 +56,12 @@ class FieldDefinition:
         where, given = f"field {_short(self.name)}", self.depends_on
         if isinstance(given, str) or not isinstance(given, Sequence):
             raise SchemaError(f"{where}: depends_on must be a list of field names, got {_short(given)}")
-        for name in given:
+        if len(given) > MAX_FIELDS:
+            raise SchemaError(f"{where}: depends_on has {len(given)} names; a schema has at most {MAX_FIELDS} fields")
+        for i, name in enumerate(given):
             if not isinstance(name, str):
                 raise SchemaError(f"{where}: depends_on holds {_short(name)}; it is a list of field names")
-            if list(given).count(name) > 1:
+            if name in given[:i]:
                 raise SchemaError(f"{where}: depends_on names {_short(name)} twice; once is enough")
         return tuple(given)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -134,17 +135,50 @@ class _Csv:
         # A byte that is no UTF-8 becomes a surrogate, and the fault of its cell alone.
         with _opened(self._file, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             # Strict: else a quote that is never closed would make one text of all rows after it, without a word.
-            reader = csv.reader(file, delimiter=self._delimiter, strict=True)
+            lines = _Lines(file)
+            reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
             while True:
+                first = lines.begin()
                 try:
                     cells = next(reader, None)
                 except csv.Error as error:
-                    yield f"not valid CSV: {error} (line {reader.line_num})"
+                    yield f"not valid CSV: {error} (in the row that begins on line {first})"
+                    lines.take_up_after_the_first()
+                    reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
                     continue
                 if cells is None:
                     return
                 if cells:
                     yield cells
+
+
+class _Lines:
+    """A file's lines, of which those of the record in hand can be read again: an unclosed quote takes all that follow."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._again: deque[str] = deque()
+        self._record: list[str] = []
+        self._given = 0
+
+    def begin(self) -> int:
+        """The number of the line at which the next record begins, from 1 on."""
+        self._record = []
+        return self._given + 1
+
+    def take_up_after_the_first(self) -> None:
+        again = self._record[1:]
+        self._again.extendleft(reversed(again))
+        self._given -= len(again)
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._again.popleft() if self._again else next(self._file)
+        self._record.append(line)
+        self._given += 1
+        return line
 
 
 class _JsonLines:
@@ -156,12 +190,19 @@ class _JsonLines:
 
     def records(self) -> Iterator[bytes]:
         with _opened(self._file, "rb") as file:
-            for number, line in enumerate(file):
-                line = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+            is_first = True
+            while line := file.readline(MAX_CELL + 1):
+                line = line.removeprefix(b"\xef\xbb\xbf") if is_first else line
+                is_first = False
+                if len(line) > MAX_CELL and not line.endswith(b"\n"):
+                    while (rest := file.readline(MAX_CELL)) and not rest.endswith(b"\n"):
+                        pass
                 if not line.isspace():
                     yield line
 
     def cells(self, record: bytes) -> Mapping[str, object]:
+        if len(record) > MAX_CELL:
+            raise RowFault(f"the line has more than {MAX_CELL} bytes")
         try:
             data = json.loads(record.decode().rstrip(), object_pairs_hook=unique_object)
         except UnicodeDecodeError:

@@ -220,7 +220,7 @@ def from_line(line: str) -> Event:
         data = json.loads(line)
         cls = EVENTS[data.pop("kind")]
         return cls(**{key: _frozen(value) for key, value in data.items()})
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise TraceError(f"not a trace event: {line[:60]!r} ({error})") from None
 
 

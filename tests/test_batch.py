@@ -20,6 +20,7 @@ import pytest
 from core.batch import BatchError, BatchJob, Tally, main, read_schema, run
 from core.engine import Engine
 from core.models import ModelNotFound
+from core import table
 from core.table import Row, Table, TableError
 from core.schema import StructuredSchema
 from tests.fakes import TWINS, HashBackend, lexicon
@@ -164,7 +165,7 @@ def test_texts_are_read_as_they_were_meant(tmp_path, name, content, texts):
     [
         ("t.csv", b"1", "the row has 1 cells and the header names 2 columns"),
         ("t.csv", b"1,a,b", "the row has 3 cells and the header names 2 columns"),
-        ("t.csv", b'1,"a" b', "not valid CSV: ',' expected after '\"' \\(line 3\\)"),
+        ("t.csv", b'1,"a" b', "not valid CSV: ',' expected after '\"' \\(in the row that begins on line 3\\)"),
         ("t.csv", b"1,caf\xe9", "column 'text' holds bytes that are not UTF-8"),
         ("t.csv", b"\xff,a", "column 'id' holds bytes that are not UTF-8"),
         ("t.csv", b"1," + b"x" * (2**24 + 1), "field larger than field limit"),
@@ -202,9 +203,28 @@ def test_a_row_that_cannot_be_read_says_why_and_the_rest_goes_on(tmp_path, name,
     assert "\n" not in bad.error and bad.error.isprintable() and len(bad.error) < 300
 
 
-def test_a_quote_that_is_never_closed_is_an_error_and_no_text_of_many_rows(tmp_path):
-    first, bad = rows_of(tmp_path, "t.csv", b'id,text\n0,a\n1,"b\n2,c\n3,d\n')
-    assert first.text == "a" and not bad.text and "unexpected end of data" in bad.error
+@pytest.mark.parametrize(
+    "rest, texts, why",
+    [
+        (b"2,c\n3,d\n", ["c", "d"], "unexpected end of data"),
+        (b'2,c\n3,"d\nd"\n4,e\n', ["c", "d\nd", "e"], "',' expected after '\"'"),
+        (b'2,c\n3,"d\n4,e', ["c", "", "e"], "',' expected after '\"'"),
+    ],
+)
+def test_a_quote_that_is_never_closed_costs_its_own_row_and_no_other(tmp_path, rest, texts, why):
+    first, bad, *others = rows_of(tmp_path, "t.csv", b'id,text\n0,a\n1,"b\n' + rest)
+    assert first.text == "a" and not bad.text
+    assert bad.error == f"not valid CSV: {why} (in the row that begins on line 3)"
+    assert [row.text for row in others] == texts
+    assert [row.number for row in others] == list(range(2, 2 + len(texts)))
+
+
+def test_a_line_that_is_too_long_is_a_bad_row_and_is_not_held_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "MAX_CELL", 50)
+    long, full = (b'{"text": "' + b"x" * size + b'"}' for size in (400, 37))
+    rows = rows_of(tmp_path, "t.jsonl", b"\n".join([b'{"text": "a"}', long, b'{"text": "b"}', full, long]))
+    assert [row.text for row in rows] == ["a", "", "b", "x" * 37, ""]
+    assert [row.error for row in rows] == ["", why := "the line has more than 50 bytes", "", "", why]
 
 
 @pytest.mark.parametrize("value", ["7", "007", "é", 7, 1.5, None, True])
@@ -452,7 +472,7 @@ def command(tmp_path, monkeypatch, capsys):
 def test_the_command_says_how_many_rows_it_has_decided_and_how_fast(command):
     code, said = command()
     assert code == 0
-    assert re.fullmatch(r"\S+out.jsonl: 7 rows, 0 with an error; 7 in this run, [\d.]+ rows/s\n", said)
+    assert re.fullmatch(r"\S+out.jsonl: 7 rows, 0 with an error; 7 in this run, [\d.]+ rows/s; \S+.*\n", said)
     assert len(lines_of(command.folder / "out.jsonl")) == 7
 
 
@@ -485,10 +505,10 @@ def test_a_table_without_rows_is_done(command):
         ({"output": "folder"}, [], "folder: is no file; give the path of one as --output"),
         ({"output": "/dev/null"}, [], "/dev/null: is no file"),
         ({"output": "none/out.jsonl"}, [], "none: is no folder; make it or give another --output"),
-        ({"output": "schema.json"}, [], "schema.json: line 1 is none of this job's; give another --output"),
+        ({"output": "schema.json"}, [], "schema.json: is the schema itself; give another --output"),
         ({}, ["--temperature", "0"], "temperature 0.0 must be a finite number above 0"),
         ({}, ["--temperature", "nan"], "temperature nan must be"),
-        ({}, ["--size", "0"], "size 0: a chunk has at least 1 row"),
+        ({}, ["--size", "0"], "size 0: a chunk has 1 to 100000 rows"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line_and_changes_nothing(command, changed, more, words):
@@ -604,7 +624,7 @@ def test_a_terminal_shows_rows_and_time_left_and_nothing_of_a_row(command, monke
     assert command("--size", "2", texts=texts)[0] == 3
     said = sys.stderr.getvalue()
     assert "| 1/4 [" in said and re.search(r"\| 3/4 \[00:0\d<00:0\d, +[\d.]+ rows/s\]", said)
-    assert said.endswith(" rows/s\n") and "3 in this run" in said
+    assert said.endswith(" rows/s; hash\n") and "3 in this run" in said
     assert "owned" not in said and "\u202e" not in said
 
 
@@ -676,7 +696,7 @@ def test_a_command_killed_in_the_middle_is_taken_up_as_if_nothing_had_been(tmp_p
         with started(tmp_path, output, size) as process:
             _, said = process.communicate(timeout=200)
         assert process.returncode == 0, said
-        assert re.fullmatch(r"\S+: 8 rows, 0 with an error; \d in this run, [\d.]+ rows/s\n", said)
+        assert re.fullmatch(r"\S+: 8 rows, 0 with an error; \d in this run, [\d.]+ rows/s; \S+.*\n", said)
     assert killed.read_bytes().startswith(kept[: kept.rindex(b"\n") + 1])
     assert len(lines_of(killed)) == len(texts)
     for line, alone in zip(lines_of(killed), lines_of(whole), strict=True):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from core import engine as engine_module
+from core import plans
 from core.backend import BackendMissing
 from core.engine import Engine, PromptTooLong, Request, run_parallel_generation, stream_naive_generation
 from core.overhead import ROUNDS
@@ -364,9 +365,10 @@ def test_an_unknown_baseline_mode_is_refused_with_the_known_ones():
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_its_counts_before_any_pass():
-    engine = hashed(window=10)
+    narrow = len(hashed().prepare(Request(CONTEXT, schema("triage"))).plan.prompt.head) + 5
+    engine = hashed(window=narrow)
     with pytest.raises(
-        PromptTooLong, match="^the request needs .* and the window of hash holds 10; shorten"
+        PromptTooLong, match=f"^the request needs .* and the window of hash holds {narrow}; shorten"
     ) as refused:
         engine.run_parallel(CONTEXT, schema("triage"))
     assert engine.backend.passes == 0
@@ -379,6 +381,15 @@ def test_a_prompt_that_does_not_fit_is_refused_with_its_counts_before_any_pass()
     assert hashed(window=needed).run_parallel(CONTEXT, schema("triage")).passes == 2
     with pytest.raises(PromptTooLong, match="by 1 tokens"):
         hashed(window=needed - 1).run_parallel(CONTEXT, schema("triage"))
+
+
+def test_a_schema_that_fills_the_window_by_itself_is_refused_before_it_is_compiled(monkeypatch):
+    monkeypatch.setattr(plans, "compile_plan", None)
+    large = StructuredSchema({f"n{i}": {"type": "enum", "choices": list(range(1024))} for i in range(128)})
+    with pytest.raises(
+        PromptTooLong, match=r"the schema alone needs \d+ tokens and the window of the model holds 8192"
+    ):
+        hashed(window=8192).run_parallel(CONTEXT, large)
 
 
 @pytest.mark.parametrize(

@@ -74,3 +74,12 @@ def test_a_file_with_only_text_and_schema_is_enough(tmp_path: Path) -> None:
 
 def test_preset_files_are_named_by_their_id() -> None:
     assert {file.stem for file in FOLDER.glob("*.json")} == set(PRESETS)
+
+
+def test_a_preset_may_begin_with_a_byte_order_mark_and_may_not_be_nested_for_ever(tmp_path):
+    file = tmp_path / "preset.json"
+    file.write_bytes(b"\xef\xbb\xbf" + b'{"context": "x", "schema": {"a": {"type": "boolean"}}}')
+    assert Preset.load(file).context == "x"
+    file.write_text("[" * 100_000)
+    with pytest.raises(PresetError, match="is nested too deeply"):
+        Preset.load(file)

@@ -422,7 +422,8 @@ def test_a_model_that_gives_no_numbers_ends_the_run_with_what_to_do():
 
 
 def test_a_request_that_does_not_fit_ends_the_run_with_the_reason():
-    engine = engine_for(window=100)
+    head = len(engine_for().prepare(Request(CONTEXT, SCHEMA)).plan.prompt.head)
+    engine = engine_for(window=head + 5)
     events = finished(engine.race(CONTEXT, SCHEMA))
     assert [event.kind for event in events] == ["end"] and events[0].state == "failed"
     assert events[0].message.startswith("the request needs ") and "\n" not in events[0].message

@@ -198,3 +198,8 @@ def test_a_checked_field_cannot_be_changed():
     field = enum("a", "b")
     with pytest.raises(AttributeError, match="cannot assign"):
         field.choices = ("c",)
+
+
+def test_a_list_of_dependencies_that_is_longer_than_any_schema_is_refused_at_once():
+    with pytest.raises(SchemaError, match="field 'a': depends_on has 30000 names; a schema has at most 128 fields"):
+        StructuredSchema({"a": {"type": "boolean", "depends_on": [f"n{i}" for i in range(30_000)]}})
