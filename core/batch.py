@@ -21,14 +21,13 @@ from typing import Any, BinaryIO, get_args
 
 from filelock import FileLock, Timeout
 
-from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine, default_of
-from core.models import ModelError, ModelNotFound, ProgressBar
+from core.models import ModelNotFound, ProgressBar
 from core.prompt import PROMPT_VERSION
 from core.request import Request
 from core.result import Prior, ReadingKind, Result, Scoring
-from core.table import Row, Table
 from core.schema import StructuredSchema, unique_object
+from core.table import Row, Table
 
 CHUNK_ROWS = 64
 MOST_ROWS = 100_000

@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from core import baseline
+from core.autoregressive import run_autoregressive
 from core.backend import Backend, BackendMissing, Prefix, room_after
 from core.many import ManyContexts
 from core.models import Progress, resolve
@@ -28,7 +29,7 @@ from core.request import Prepared, PromptTooLong, Request
 from core.result import CacheState, Result, Scoring
 from core.schema import StructuredSchema
 from core.search import pays
-from core.trace import Lane, LaneEnded, LaneStarted, PassEnded, PhaseEnded, TokenWritten
+from core.trace import Lane, LaneEnded
 from core.trie import Plan
 from core.vocabulary import Vocabulary
 
@@ -86,9 +87,8 @@ class Engine:
         dtype: str = "auto",
         offline: bool = False,
         progress: Progress = lambda stage, fraction: None,
-        **options: Any,
     ) -> Engine:
-        """Finds or fetches the model, loads it and warms it up; `options` go to the constructor.
+        """Finds or fetches the model, loads it and warms it up.
 
         Raises `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`.
         """
@@ -98,7 +98,7 @@ class Engine:
         owner = Owner()
 
         def loaded(job: Job) -> Engine:
-            engine = cls(kind.load(found.directory, dtype=dtype), found.name, found.why, owner, **options)
+            engine = cls(kind.load(found.directory, dtype=dtype), found.name, found.why, owner)
             progress(f"warming up {found.name}", None)
             engine.warm_up()
             return engine
@@ -217,31 +217,7 @@ class Engine:
 
     def write(self, prepared: Prepared, clock: LaneClock, job: Job, emit: Emit) -> tuple[LaneEnded, Prefix]:
         """The ar lane: how it ended, and the prefix of the prompt or of its head."""
-        emit(LaneStarted(0.0, "ar"))
-        before = self.backend.passes
-        kept, ids = prepared.head, prepared.after_head if prepared.head else prepared.whole
-        if kept is None and prepared.strategy == "rows":
-            kept, ids = self.backend.prefill(prepared.plan.prompt.head), prepared.after_head
-        prefix = self.backend.prefill(ids, kept)
-        took = clock.lap("prefill")
-        emit(PassEnded(clock.elapsed_ms, "ar", self.backend.passes - before, len(ids)))
-        emit(PhaseEnded(clock.elapsed_ms, "ar", "prefill", took))
-        layout = prepared.plan.prompt.layout
-        parts, count, how = [layout.opening], 0, "limit"
-        decoder, mask = self.backend.decoder(prefix), self.grammar.start(layout.opening)
-        limit = baseline.token_limit(prepared.plan.canonical_tokens)
-        limit = min(limit, self.backend.identity.window - prepared.prompt_tokens)
-        for written in baseline.write(decoder, mask, self.vocabulary, self.backend.identity.end_ids, limit):
-            count += 1
-            passes = self.backend.passes - before
-            emit(TokenWritten(clock.now_ms, "ar", written.token, written.text, count, passes))
-            parts.append(written.text)
-            how = written.how or how
-            job.check()
-        took = clock.lap("decode", last=True)
-        emit(PhaseEnded(clock.elapsed_ms, "ar", "decode", took))
-        passes, text = self.backend.passes - before, "".join(parts)
-        return LaneEnded(clock.elapsed_ms, "ar", how, passes, count, text, prepared.cache), kept or prefix
+        return run_autoregressive(self.backend, self.vocabulary, self.grammar, prepared, clock, job, emit)
 
     def keep(self, prepared: Prepared, prefix: Prefix | None, prior: PriorScores | None = None) -> Prefix | None:
         """Stores what the next request can use, after all clocks have stopped; the head, where it is to be had."""

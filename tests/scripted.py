@@ -21,13 +21,13 @@ import gradio as gr
 from core.compare import compare
 from core.engine import Request
 from core.owner import Job, Owner
+from core.parallel import decided
 from core.presets import Preset
 from core.resident import Status
 from core.result import CacheReport, Decision, Result
 from core.schema import Choice, FieldDefinition, StructuredSchema
 from core.trace import (
     Event,
-    FieldDecided,
     Judged,
     Lane,
     LaneEnded,
@@ -190,7 +190,7 @@ class ScriptedRace:
         self._emit(PhaseEnded(self._lane_ms(), "pcd", "context + tree", took_ms=self._lane_ms()))
         for decision in map(decide, self.schema):
             self._values[decision.name] = decision.value
-            self._emit(decided(self._lane_ms(), decision))
+            self._emit(decided(decision, self._lane_ms()))
         self._end_lane("pcd", "assembled", passes=1, tokens=3 * len(self.schema), text=canonical(self.schema))
 
     def _baseline(self) -> None:
@@ -268,22 +268,6 @@ def decide(definition: FieldDefinition) -> Decision:
         winner=winner,
         candidate_mass=0.9,
         unread_mass=rest,
-    )
-
-
-def decided(ms: float, decision: Decision) -> FieldDecided:
-    return FieldDecided(
-        ms=ms,
-        lane="pcd",
-        name=decision.name,
-        value=decision.value,
-        probability=decision.probability,
-        candidate_mass=decision.candidate_mass,
-        levels=1,
-        top=decision.top(),
-        cardinality=len(decision.choices),
-        unread=decision.unread,
-        unread_mass=decision.unread_mass,
     )
 
 
