@@ -6,6 +6,9 @@ function createBoard(element) {
   const parts = Object.fromEntries([...board.querySelectorAll('[data-part]')].map((node) => [node.dataset.part, node]));
   const panes = { pcd: parts['pcd.raw'], ar: parts['ar.raw'] };
   const showClocks = createClocks({ pcd: face(parts, 'pcd'), ar: face(parts, 'ar') });
+  const showPhases = Object.fromEntries(
+    ['pcd', 'ar'].map((name) => [name, createPhases(parts[`${name}.phases`], parts[`${name}.legend`])]),
+  );
   const showRows = createRows(parts.row, parts.rows, parts.invented);
   const showRaw = { pcd: createRaw(panes.pcd, false), ar: createRaw(panes.ar, true) };
   const highlight = createHighlight(board, [parts.rows, parts.invented, panes.pcd, panes.ar]);
@@ -16,7 +19,11 @@ function createBoard(element) {
   function draw() {
     board.dataset.phase = state.phase;
     showClocks(state.lanes);
-    for (const name of ['pcd', 'ar']) drawLane(parts, name, state.lanes[name], showRaw[name]);
+    for (const name of ['pcd', 'ar']) {
+      drawLane(parts, name, state.lanes[name]);
+      showPhases[name](state.lanes[name]);
+      showRaw[name](state.lanes[name]);
+    }
     drawSummary(parts, state);
     showRows(state);
     highlight.paint();
@@ -41,18 +48,25 @@ function face(parts, lane) {
   return { number, unit, span: parts[`${lane}.span`] };
 }
 
-function drawLane(parts, name, lane, showRaw) {
+function drawLane(parts, name, lane) {
   const part = (key) => parts[`${name}.${key}`];
   setText(part('how'), lane.running ? 'running' : ENDINGS.get(lane.how) ?? lane.how);
   part('how').dataset.how = lane.running ? 'running' : lane.how;
   setText(part('passes'), String(lane.passes ?? MISSING));
   setText(part('tokens'), String(lane.tokens ?? MISSING));
-  setText(part('cache'), lane.cache ?? MISSING);
-  if (part('rate')) setText(part('rate'), lane.rate?.toFixed(1) ?? MISSING);
-  showRaw(lane);
+  setCut(part('cache'), lane.cache ?? MISSING, CACHES.get(lane.cache) ?? '');
+  if (name === 'ar') drawWriting(part, lane);
+}
+
+// What only a lane that writes has.
+function drawWriting(part, { forced, firstTokenMs, rate }) {
+  setText(part('forced'), String(forced ?? MISSING));
+  setText(part('first-token'), firstTokenMs === null ? MISSING : duration(firstTokenMs).join(' '));
+  setText(part('rate'), rate?.toFixed(1) ?? MISSING);
 }
 
 function drawSummary(parts, state) {
+  setText(parts['ar.mode'], state.run ? (MODES.get(state.run.mode) ?? state.run.mode) : 'streamed JSON');
   setCut(parts['run-line'], runLine(state));
   setCut(parts.status, state.message);
   setCut(parts.untimed, untimed(state));
@@ -72,20 +86,26 @@ function drawSpeedUp(parts, { end, run }) {
   setCut(parts.marks, (end?.marks ?? []).map((mark) => MARKS.get(mark) ?? `⚠ ${mark}`).join(' · '));
 }
 
-function conditions({ model, device, dtype, mode }) {
-  return `baseline mode ${mode} ÷ PCD, engine time, n = 1: ${model}, ${device}, ${dtype}`;
+function conditions({ model, device, dtype, mode, style }) {
+  return `baseline mode ${mode}, ${jsonStyle(style)} ÷ PCD, engine time, n = 1: ${model}, ${device}, ${dtype}`;
+}
+
+function jsonStyle(style) {
+  return STYLES.get(style) ?? `JSON style ${style}`;
 }
 
 function runLine({ run }) {
-  if (!run) return 'Both lanes: same weights, same prompt, one after the other, alone on the device.';
+  if (!run) return 'Both lanes: same weights, same prompt, same state of the cache, one after the other, alone on the device.';
   const order = run.order.map((lane) => LANE_NAMES[lane]).join(' then ');
   return [
     `${run.model} (${run.why})`,
     `${run.backend} on ${run.device}`,
     run.dtype,
     `baseline mode ${run.mode}`,
+    jsonStyle(run.style),
+    `prefix cache ${run.cache}`,
     `order ${order}`,
-    `T = ${run.temperature}`,
+    `T\u00a0=\u00a0${run.temperature}`,
     READINGS.get(run.reading) ?? '',
     run.strategy === 'rows' ? 'PCD reads a row per branch' : '',
   ].filter(Boolean).join(' · ');

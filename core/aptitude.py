@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.conformance import SMALL, TEXTS, Verdict, prepared_for
 from core.engine import Engine
-from core.prompt import ChatFormat, instructions, literal, member
+from core.prompt import ChatFormat, instructions, literal
 from core.request import Prepared
 from core.schema import StructuredSchema
 from core.trie import surface_forms
@@ -135,7 +135,7 @@ def _line_faults(engine: Engine, prepared: Prepared, chat: ChatFormat) -> Iterat
     start, middle, end = _SLOT.split(chat.key)
     whole = f"{start}{instructions(schema)}{middle}{prepared.request.context}{end}{prompt.layout.opening}"
     for form, (_, text) in zip(prepared.plan.tries[0].forms, surface_forms(schema.fields[0]), strict=True):
-        line = prompt.layout.before + member(schema.fields[0].name, text) + prompt.layout.after
+        line = prompt.layout.line(schema.fields[0].name, text)
         spelled = b"".join(map(vocabulary.bytes_of, form.tokens)).decode(errors="replace")
         decoded = tokenizer.decode([*prompt.tail, *form.tokens], clean_up_tokenization_spaces=False)
         if spelled != line or not decoded.endswith(line):

@@ -1,30 +1,23 @@
-"""The ar lane: the same model writes the same JSON token by token.
+"""The baseline's loop: the same model writes the JSON token by token, greedily.
 
-Greedy, after the same head, context and tail as the parallel lane. Mode `json` allows any
-JSON object; the schema is in the prompt and is not enforced, so keys can be left out or made up.
+What a step does beside the model's forward does not grow with what was written: a mask, an
+argmax on the device, the token's bytes. Tokens that the constraint leaves no choice about
+ride in the pass of the token before them.
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import llguidance.hf
-import numpy as np
-from llguidance import LLMatcher
-from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
+from typing import Literal
 
 from core.backend import Decoder
+from core.grammar import Constraint
 from core.vocabulary import Vocabulary
 
-Mode = Literal["json"]
-MODES: tuple[Mode, ...] = ("json",)
-
 How = Literal["closed", "end_of_turn", "limit"]
-
-_ANY_OBJECT = LLMatcher.grammar_from_json_schema({"type": "object"})
+Lap = Callable[[str], object]
 
 
 def token_limit(canonical: int) -> int:
@@ -38,64 +31,47 @@ class Written:
 
     token: int
     text: str  # characters that became complete with it
+    forced: bool  # the constraint left no other; the model was not asked
     how: How | None  # set on the last one
 
 
-class Grammar:
-    """Token masks for any JSON object; built once per tokenizer (about 0.3 s)."""
-
-    def __init__(self, tokenizer: Any, vocab_size: int, end_ids: frozenset[int]) -> None:
-        self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocab_size, eos_token=sorted(end_ids))
-        self._vocab_size = vocab_size
-
-    def start(self, opening: str) -> Mask:
-        """The state after the opening brace, which the prompt's tail already holds."""
-        matcher = LLMatcher(self._tokenizer, _ANY_OBJECT)
-        matcher.consume_tokens(self._tokenizer.tokenize_str(opening))
-        assert not matcher.is_error(), matcher.get_error()
-        return Mask(matcher, self._vocab_size)
-
-
-class Mask:
-    """Which tokens may come next, as the object grows."""
-
-    def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
-        self._matcher = matcher
-        self._bits = allocate_token_bitmask(1, vocab_size)
-
-    def bits(self) -> np.ndarray:
-        """int32, 32 tokens a word."""
-        fill_next_token_bitmask(self._matcher, self._bits)
-        return self._bits[0]
-
-    def advance(self, token: int) -> None:
-        allowed = self._matcher.consume_token(token)
-        assert allowed, self._matcher.get_error()
-
-    @property
-    def closed(self) -> bool:
-        """Whether the object is complete."""
-        return self._matcher.is_accepting()
-
-
 def write(
-    decoder: Decoder, mask: Mask, vocabulary: Vocabulary, end_ids: frozenset[int], limit: int
+    decoder: Decoder,
+    constraint: Constraint,
+    vocabulary: Vocabulary,
+    end_ids: frozenset[int],
+    limit: int,
+    forced: Sequence[int] = (),
+    lap: Lap = lambda phase: None,
 ) -> Iterator[Written]:
     """Tokens until the object's closing brace, the end of the turn, or the limit.
 
-    A character that is spread over several tokens comes with its last one.
+    `forced`: tokens that were forced before the first choice, and read with the prompt. `lap`
+    ends a phase: decode, mask, detokenise. A character that is spread over several tokens comes
+    with its last one.
     """
     characters = codecs.getincrementaldecoder("utf-8")("replace")
-    for count in range(1, limit + 1):
-        token = decoder.choose(mask.bits())
-        if token in end_ids:
-            yield Written(token, "", "end_of_turn")
+    chosen: list[int] = []
+    count = 0
+    while True:
+        for number, token in enumerate((*chosen, *forced), start=1):
+            count += 1
+            is_last = number == len(chosen) + len(forced)
+            how: How | None = "closed" if is_last and constraint.closed else "limit" if count == limit else None
+            yield Written(token, characters.decode(vocabulary.bytes_of(token)), number > len(chosen), how)
+            if how:
+                return
+        lap("detokenise")
+        if chosen:
+            decoder.append([*chosen, *forced])
+            lap("decode")
+        mask = constraint.bits()
+        lap("mask")
+        chosen = [decoder.choose(mask)]
+        lap("decode")
+        if chosen[0] in end_ids:
+            yield Written(chosen[0], "", False, "end_of_turn")
             return
-        mask.advance(token)
-        text = characters.decode(vocabulary.bytes_of(token))
-        if mask.closed:
-            yield Written(token, text, "closed")
-            return
-        yield Written(token, text, "limit" if count == limit else None)
-        if count < limit:
-            decoder.append([token])
+        constraint.advance(chosen[0])
+        forced = constraint.forced()
+        lap("mask")

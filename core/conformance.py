@@ -15,7 +15,7 @@ import numpy as np
 
 from core.backend import Backend, TreeBatch
 from core.engine import Engine
-from core.prompt import Prompt, literal, member
+from core.prompt import Prompt, literal
 from core.request import Prepared, Request
 from core.result import Decision
 from core.schema import FieldDefinition, StructuredSchema
@@ -277,7 +277,7 @@ def _lines(field: FieldDefinition, prompt: Prompt, vocabulary: Vocabulary) -> li
     written += [(i, f'"{text}"') for i, text in enumerate(own) if text[0] != '"' and f'"{text}"' not in own]
     lines = []
     for i, text in written:
-        line = prompt.layout.before + member(field.name, text) + prompt.layout.after
+        line = prompt.layout.line(field.name, text)
         [tokens] = vocabulary.encode_after(prompt.before_line, [line])
         spelled = b"".join(map(vocabulary.bytes_of, tokens))
         value = spelled[: len(spelled) - len(prompt.layout.after.encode())]

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
-from core import baseline
 from core.autoregressive import run_autoregressive
 from core.backend import Backend, BackendMissing, Prefix, room_after
+from core.baseline import write
+from core.grammar import MODES, Grammars, Mode
 from core.many import ManyContexts
 from core.models import Progress, resolve
 from core.overhead import measured_overhead
@@ -26,7 +27,7 @@ from core.plans import MAX_BYTES, MAX_ENTRIES, Plans, PriorScores
 from core.prompt import ChatFormat
 from core.race import Race
 from core.request import Prepared, PromptTooLong, Request
-from core.result import CacheState, Result, Scoring
+from core.result import CacheState, Result
 from core.schema import StructuredSchema
 from core.search import pays
 from core.trace import Lane, LaneEnded
@@ -108,7 +109,7 @@ class Engine:
     def run_parallel(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Result:
         """Decides every field of the schema.
 
-        `options` are those of `Request`: cache, scoring, prior, complete. Raises `ValueError` for an
+        `options` are those of `Request`: cache, scoring, prior, complete, style. Raises `ValueError` for an
         empty context or a bad option, `PromptTooLong`, `TokenizationError`.
         """
         return self.submit(context, schema, temperature, **options).result()
@@ -146,7 +147,7 @@ class Engine:
         *,
         temperature: float = 1.0,
         order: tuple[Lane, ...] = ("pcd", "ar"),
-        mode: str = "json",
+        mode: Mode = "json",
         asked: float | None = None,
         **options: Any,
     ) -> Race:
@@ -154,18 +155,18 @@ class Engine:
 
         `asked` is when somebody asked for it, in `time.perf_counter()` seconds, if not now.
         """
-        if mode not in baseline.MODES:
-            raise ValueError(f"baseline mode {mode!r} is unknown; use one of: {', '.join(baseline.MODES)}")
+        if mode not in MODES:
+            raise ValueError(f"baseline mode {mode!r} is unknown; use one of: {', '.join(MODES)}")
         return Race(self, Request(context, schema, temperature, **options), order, mode, asked)
 
     def stream_baseline(
-        self, context: str, schema: StructuredSchema, mode: str = "json", *, cache: bool = True
+        self, context: str, schema: StructuredSchema, mode: Mode = "json", **options: Any
     ) -> Iterator[dict[str, Any]]:
         """The baseline alone: its trace events as dicts, the last of kind `end`.
 
-        Closing the iterator stops the engine within one token.
+        `options` are those of `Request`: cache, style. Closing the iterator stops the engine within one token.
         """
-        return self.race(context, schema, order=("ar",), mode=mode, cache=cache).dicts()
+        return self.race(context, schema, order=("ar",), mode=mode, **options).dicts()
 
     @property
     def allowance(self) -> int:
@@ -175,24 +176,24 @@ class Engine:
 
     # What follows runs on the owner thread.
 
-    def plan(self, schema: StructuredSchema, scoring: Scoring, cache: bool) -> tuple[Plan, CacheState]:
+    def plan(self, request: Request) -> tuple[Plan, CacheState]:
         """The compiled schema; raises `TokenizationError`, or `PromptTooLong` where the head alone is."""
-        return self._plans.plan(schema, scoring, cache)
+        return self._plans.plan(request)
 
     def prepare(self, request: Request, known: tuple[Plan, CacheState] | None = None) -> Prepared:
         """Raises `TokenizationError` or `PromptTooLong` before any model work; `known`: the plan, if it is at hand."""
         started = time.perf_counter()
-        schema, scoring, cache = request.schema, request.scoring, request.cache
-        plan, plan_state = known or self.plan(schema, scoring, cache)
+        cache = request.cache
+        plan, plan_state = known or self.plan(request)
         context = tuple(plan.prompt.context_ids(self.vocabulary, request.context))
         is_long = self._is_long(plan, len(context))
-        head, head_state = self._plans.head(schema) if cache and not is_long else (None, "off")
+        head, head_state = self._plans.head(request) if cache and not is_long else (None, "off")
         wants_prior = request.prior != "none"
-        prior, prior_state = self._plans.prior(schema, scoring) if wants_prior and cache else (None, "off")
+        prior, prior_state = self._plans.prior(request) if wants_prior and cache else (None, "off")
         blank = tuple(plan.prompt.context_ids(self.vocabulary, BLANK)) if wants_prior else ()
         complete = request.complete
         if complete is None:  # a prior makes bounds loose, and a whole line asks for a pass for each few of its tokens
-            complete = wants_prior or scoring == "full" or not pays(plan, self.pass_overhead)
+            complete = wants_prior or request.scoring == "full" or not pays(plan, self.pass_overhead)
         prepared = Prepared(
             request=request,
             plan=plan,
@@ -215,9 +216,9 @@ class Engine:
         """The pcd lane."""
         return ParallelLane(self.backend, self.vocabulary, prepared, clock, job, emit, self.allowance).run()
 
-    def write(self, prepared: Prepared, clock: LaneClock, job: Job, emit: Emit) -> tuple[LaneEnded, Prefix]:
+    def write(self, prepared: Prepared, mode: Mode, clock: LaneClock, job: Job, emit: Emit) -> tuple[LaneEnded, Prefix]:
         """The ar lane: how it ended, and the prefix of the prompt or of its head."""
-        return run_autoregressive(self.backend, self.vocabulary, self.grammar, prepared, clock, job, emit)
+        return run_autoregressive(self.backend, self.vocabulary, self.grammars, mode, prepared, clock, job, emit)
 
     def keep(self, prepared: Prepared, prefix: Prefix | None, prior: PriorScores | None = None) -> Prefix | None:
         """Stores what the next request can use, after all clocks have stopped; the head, where it is to be had."""
@@ -227,11 +228,10 @@ class Engine:
             size = len(prepared.plan.prompt.head)
             head = prefix if prefix.length == size else prefix.head(size)
         if prepared.request.cache:
-            schema = prepared.request.schema
             if head is not None and prepared.head is None:
-                self._plans.keep_head(schema, head)
+                self._plans.keep_head(prepared.request, head)
             if prior is not None and prepared.prior is None:
-                self._plans.keep_prior(schema, prepared.request.scoring, prior)
+                self._plans.keep_prior(prepared.request, prior)
         return head
 
     def result(self, prepared: Prepared, outcome: Outcome, phases: Mapping[str, float], shared: int = 1) -> Result:
@@ -264,9 +264,9 @@ class Engine:
         return self.result(prepared, outcome, clock.phases), head, outcome.prior
 
     @cached_property
-    def grammar(self) -> baseline.Grammar:
+    def grammars(self) -> Grammars:
         identity = self.backend.identity
-        return baseline.Grammar(self.backend.tokenizer, identity.vocab_size, identity.end_ids)
+        return Grammars(self.backend.tokenizer, self.vocabulary, identity.vocab_size, identity.end_ids)
 
     def warm_up(self) -> None:
         """One small request on each lane: the first forward after a load is several times slower."""
@@ -276,8 +276,9 @@ class Engine:
         clock, job = LaneClock(self.backend.synchronize), Job(self.owner, lambda job: None)
         self.parallel(prepared, clock, job, lambda event: None)
         prefix = self.backend.prefill(prepared.whole)
-        decoder, mask = self.backend.decoder(prefix), self.grammar.start(prepared.plan.prompt.layout.opening)
-        for _ in baseline.write(decoder, mask, self.vocabulary, self.backend.identity.end_ids, WARM_UP_TOKENS):
+        constraint = self.grammars.start("json", request.schema, prepared.plan.prompt.layout)
+        end_ids = self.backend.identity.end_ids
+        for _ in write(self.backend.decoder(prefix), constraint, self.vocabulary, end_ids, WARM_UP_TOKENS):
             pass
         self.pass_overhead = measured_overhead(self.backend, prefix)
         self.warm_up_ms = (time.perf_counter() - started) * 1e3
@@ -310,9 +311,11 @@ def run_parallel_generation(
     return default_engine().run_parallel(context, schema, temperature, **options).to_json()
 
 
-def stream_naive_generation(context: str, schema: StructuredSchema, mode: str = "json") -> Iterator[dict[str, Any]]:
+def stream_naive_generation(
+    context: str, schema: StructuredSchema, mode: Mode = "json", **options: Any
+) -> Iterator[dict[str, Any]]:
     """`Engine.stream_baseline` on the default engine."""
-    return default_engine().stream_baseline(context, schema, mode)
+    return default_engine().stream_baseline(context, schema, mode, **options)
 
 
 @cache

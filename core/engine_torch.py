@@ -116,15 +116,15 @@ class TorchDecoder:
         self._cache = reader.cache(prefix)
         self._length = prefix.length
         self._hidden = prefix.hidden
+        self._shifts = torch.arange(32, dtype=torch.int32, device=prefix.hidden.device)
 
     @torch.inference_mode()
     def choose(self, mask: np.ndarray | None = None) -> int:
         logits = self._head.logits(self._hidden)[0]  # (V,)
         if mask is not None:
-            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(logits)]
-            allowed = torch.from_numpy(bits.astype(bool)).to(logits.device)
-            logits[: len(allowed)].masked_fill_(~allowed, -torch.inf)
-            logits[len(allowed) :] = -torch.inf
+            words = torch.from_numpy(mask).to(logits.device)
+            allowed = (words[:, None] >> self._shifts & 1).bool().flatten()[: len(logits)]
+            logits.masked_fill_(~allowed, -torch.inf)
         return int(logits.argmax())
 
     @torch.inference_mode()

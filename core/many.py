@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from core import prompt
 from core.backend import Prefix, room_after
 from core.owner import Job, LaneClock
 from core.packing import forest, packs
 from core.parallel import Outcome
 from core.plans import PriorScores
+from core.prompt import literal
 from core.request import Prepared, Request
 from core.result import CacheState, Result
 from core.schema import StructuredSchema
@@ -69,7 +69,7 @@ class ManyContexts:
     def _prepared(self, contexts: Sequence[str], found: dict[int, Result | Fault], job: Job) -> dict[int, Prepared]:
         options = {"temperature": self._temperature, **self._options}
         request = Request("finds the plan", self._schema, **options)
-        plan = self._engine.plan(self._schema, request.scoring, request.cache)
+        plan = self._engine.plan(request)
         asked = {}
         for i, context in enumerate(contexts):
             job.check()
@@ -126,7 +126,7 @@ class ManyContexts:
             decide(trie, own, self._temperature, prior)
             for trie, own, prior in zip(plan.tries, masses, priors, strict=True)
         )
-        text = prompt.object_text(prompt.member(d.name, prompt.literal(d.value)) for d in decisions)
+        text = plan.prompt.layout.text((d.name, literal(d.value)) for d in decisions)
         return Outcome(decisions, text, passes, len(plan.tree.tokens), None, None)
 
     def _returned(self, error: Fault) -> Fault:

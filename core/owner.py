@@ -49,9 +49,13 @@ class Job:
         if self._cancel.is_set():
             raise Cancelled
 
+    def wait(self) -> None:
+        """Until the job is done, cancelled or failed."""
+        self._done.wait()
+
     def result(self) -> Any:
         """Waits for the work's value; raises what the work raised."""
-        self._done.wait()
+        self.wait()
         if self._error is not None:
             raise self._error
         return self._value
@@ -159,8 +163,13 @@ class LaneClock:
         """Ends a phase, once the device has done its work; returns its milliseconds."""
         self._synchronize()
         with self._lock:
-            now = time.perf_counter()
+            took = self.mark(phase)
             self._stopped = last
+        return took
+
+    def mark(self, phase: str) -> float:
+        """`lap` without waiting for the device, whose work then counts to the phase in which its result is needed."""
+        now = time.perf_counter()
         took = (now - self._last) * 1e3
         self.phases[phase] = self.phases.get(phase, 0.0) + took
         self._last = now

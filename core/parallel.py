@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from core import prompt
 from core.backend import Backend, Prefix, TreeBatch, room_after
 from core.owner import Job, LaneClock
 from core.plans import PriorScores
+from core.prompt import literal
 from core.request import Prepared
 from core.result import Decision
 from core.scoring import checked_standing, decide
@@ -69,10 +69,12 @@ class ParallelLane:
             self._prior = self._read_prior()
         prefix, ids = self._prompt(self._prepared.after_head)
         decisions = self._decided_in_waves(prefix, ids)
-        text = prompt.object_text(prompt.member(d.name, prompt.literal(d.value)) for d in decisions)
+        layout = self._prepared.plan.prompt.layout
+        members = [(decision.name, literal(decision.value)) for decision in decisions]
+        text = layout.text(members)
         took = self._clock.lap("assembly", last=True)
-        for decision in decisions:
-            self._emit(decided(decision, self._clock.elapsed_ms))
+        for decision, span in zip(decisions, layout.spans(members), strict=True):
+            self._emit(decided(decision, self._clock.elapsed_ms, span))
         self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", "assembly", took))
         passes = self._backend.passes - self._before
         return Outcome(decisions, text, passes, self._tree_tokens, self._head or prefix, self._prior)
@@ -152,8 +154,8 @@ class ParallelLane:
         self._job.check()
 
 
-def decided(decision: Decision, ms: float) -> FieldDecided:
-    """The decision as a trace event."""
+def decided(decision: Decision, ms: float, span: tuple[int, int]) -> FieldDecided:
+    """The decision as a trace event; `span`: where its member stands in the assembled text."""
     return FieldDecided(
         ms=ms,
         lane="pcd",
@@ -166,4 +168,6 @@ def decided(decision: Decision, ms: float) -> FieldDecided:
         cardinality=len(decision.choices),
         unread=decision.unread,
         unread_mass=decision.unread_mass,
+        start=span[0],
+        end=span[1],
     )

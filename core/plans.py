@@ -11,16 +11,18 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from core.backend import Identity, Prefix
 from core.prompt import PROMPT_VERSION, ChatFormat
-from core.result import CacheReport, CacheState, Scoring
-from core.schema import StructuredSchema
+from core.result import CacheReport, CacheState
 from core.trie import Plan, compile_plan
 from core.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from core.request import Request
 
 MAX_ENTRIES = 32
 MAX_BYTES = 512 * 2**20  # of head prefixes
@@ -98,33 +100,33 @@ class Plans:
         self._heads: Shelf[Prefix] = Shelf(max_entries, max_bytes, lambda head: head.nbytes, lambda head: head.seal())
         self._priors: Shelf[PriorScores] = Shelf(max_entries, max_bytes, _prior_bytes, _prior_seal)
 
-    def key(self, schema: StructuredSchema, scoring: Scoring | None = None) -> str:
-        """What values are found by: model, dtype, template, version of the prompt, ordered schema; scoring, if it matters."""
-        return f"{self._model} {schema.digest} {scoring or ''}"
+    def key(self, request: Request, *more: str) -> str:
+        """What values are found by: model, dtype, template, prompt version, ordered schema, style, and `more`."""
+        return " ".join((self._model, request.schema.digest, request.style, *more))
 
-    def plan(self, schema: StructuredSchema, scoring: Scoring, cache: bool) -> tuple[Plan, CacheState]:
+    def plan(self, request: Request) -> tuple[Plan, CacheState]:
         """The compiled schema; raises `TokenizationError`, or `PromptTooLong` where the head alone is."""
-        key = self.key(schema, scoring)
-        plan, state = self._plans.find(key) if cache else (None, "off")
+        key = self.key(request, request.scoring)
+        plan, state = self._plans.find(key) if request.cache else (None, "off")
         if plan is None:
-            self._chat.check_length(schema, self._window)
-            plan = compile_plan(schema, self._chat, self._vocabulary, scoring)
-            if cache:
+            self._chat.check_length(request.schema, request.style, self._window)
+            plan = compile_plan(request.schema, self._chat, self._vocabulary, request.scoring, request.style)
+            if request.cache:
                 self._plans.keep(key, plan)
         return plan, state
 
-    def head(self, schema: StructuredSchema) -> tuple[Prefix | None, CacheState]:
+    def head(self, request: Request) -> tuple[Prefix | None, CacheState]:
         """The state after the schema's head, if it is here."""
-        return self._heads.find(self.key(schema))
+        return self._heads.find(self.key(request))
 
-    def keep_head(self, schema: StructuredSchema, head: Prefix) -> None:
-        self._heads.keep(self.key(schema), head)
+    def keep_head(self, request: Request, head: Prefix) -> None:
+        self._heads.keep(self.key(request), head)
 
-    def prior(self, schema: StructuredSchema, scoring: Scoring) -> tuple[PriorScores | None, CacheState]:
-        return self._priors.find(self.key(schema, scoring))
+    def prior(self, request: Request) -> tuple[PriorScores | None, CacheState]:
+        return self._priors.find(self.key(request, request.scoring))
 
-    def keep_prior(self, schema: StructuredSchema, scoring: Scoring, scores: PriorScores) -> None:
-        self._priors.keep(self.key(schema, scoring), scores)
+    def keep_prior(self, request: Request, scores: PriorScores) -> None:
+        self._priors.keep(self.key(request, request.scoring), scores)
 
     def report(self, head: CacheState, plan: CacheState, prior: CacheState) -> CacheReport:
         """A request's states beside what is held now."""

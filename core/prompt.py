@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from core.schema import Choice, FieldDefinition, StructuredSchema
 from core.vocabulary import TokenizationError, Vocabulary
@@ -25,14 +25,19 @@ INSTRUCTIONS = """\
 You read a text and fill in a form about it.
 
 Answer with one JSON object and nothing else. Use each key below exactly once, in this \
-order, one key per line, indented by two spaces:
-{{
-  {example}
-}}
+order, {format}:
+{example}
 Each value must be one of the values allowed for its key, written exactly as listed.
 
 Keys:
 {catalogue}"""
+
+#: What JSON the prompt asks for: a key a line, or all on one line without spaces.
+Style = Literal["pretty", "compact"]
+_FORMATS = {
+    "pretty": "one key per line, indented by two spaces",
+    "compact": "all on one line, without spaces around colons and commas",
+}
 
 _SYSTEM_SLOT, _USER_SLOT, _ANSWER_SLOT = "PCD-SYSTEM-SLOT", "PCD-USER-SLOT", "PCD-ANSWER-SLOT"
 
@@ -56,17 +61,59 @@ class PromptTooLong(ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """How members stand on lines. Both spell the same JSON text; they differ in where a line is cut."""
+    """How the object is spelled, and where it is cut into lines.
 
-    opening: str  # ends the tail
-    before: str  # begins a line
-    after: str  # ends a line; the tokens that close a value depend on it
+    The first quote of a name belongs to what stands before it: `{"` is one token in most vocabularies.
+    """
+
+    start: str  # of the object, up to the letters of the first name
+    between: str  # from a value to the letters of the next name
+    end: str
+    colon: str
+    cut: int  # where `between` is cut: what comes first ends a line, the rest begins the next
+
+    @property
+    def before(self) -> str:
+        """Begins a line."""
+        return self.between[self.cut :]
+
+    @property
+    def after(self) -> str:
+        """Ends a line; the tokens that close a value depend on it."""
+        return self.between[: self.cut]
+
+    @property
+    def opening(self) -> str:
+        """Ends the tail."""
+        return self.start.removesuffix(self.before)
+
+    def line(self, name: str, value: str) -> str:
+        """One member as it is tokenised, `value` being JSON already."""
+        return self.before + self._member(name, value) + self.after
+
+    def text(self, members: Iterable[tuple[str, str]]) -> str:
+        """The object of (name, JSON of the value) pairs."""
+        return self.start + self.between.join(self._member(*member) for member in members) + self.end
+
+    def spans(self, members: Iterable[tuple[str, str]]) -> Iterator[tuple[int, int]]:
+        """Where in `text` each member stands, from its first quote to the end of its value, `end` exclusive."""
+        at = len(self.start)
+        for member in members:
+            end = at + len(self._member(*member))
+            yield at - 1, end
+            at = end + len(self.between)
+
+    def _member(self, name: str, value: str) -> str:
+        return literal(name)[1:] + self.colon + value
 
 
 # Qwen's tokenizer glues a newline to what precedes it, SmolLM2's to what follows. Every field is read as if it came
 # first; a constant line before it (`"form": 1`) did not help: of 18 booleans of the presets the 1.5B model has 17
 # right without and 18 with it, of 16 lists 16 and 15, and the right answer's mean share falls from .78 to .68.
-LAYOUTS = (Layout("{\n", "  ", ",\n"), Layout("{", "\n  ", ","))
+LAYOUTS: Mapping[Style, tuple[Layout, ...]] = {
+    "pretty": tuple(Layout('{\n  "', ',\n  "', "\n}", ": ", cut) for cut in (2, 1)),
+    "compact": (Layout('{"', ',"', "}", ":", 2),),
+}
 
 
 @dataclass(frozen=True)
@@ -109,37 +156,38 @@ class ChatFormat:
         self._start, self._middle, self._end = map(vocabulary.pieces, (start, middle, end))
         self.key = rendered
 
-    def check_length(self, schema: StructuredSchema, window: int) -> None:
+    def check_length(self, schema: StructuredSchema, style: Style, window: int) -> None:
         """Raises `PromptTooLong` where the catalogue alone fills the window: compiling such a schema may take long."""
-        size = len(self._vocabulary.encode(instructions(schema)))
+        size = len(self._vocabulary.encode(instructions(schema, style)))
         if size >= window:
             raise PromptTooLong(
                 f"the schema alone needs {size} tokens and the window of the model holds {window}; "
                 "give it fewer choices or shorter descriptions"
             )
 
-    def prompt(self, schema: StructuredSchema, probes: Iterable[str]) -> Prompt:
+    def prompt(self, schema: StructuredSchema, probes: Iterable[tuple[str, str]], style: Style = "pretty") -> Prompt:
         """The prompt of a schema in the layout in which the lines have a boundary of their own.
 
-        `probes` are members such as `"risk": "HIGH"`; raises `TokenizationError` if no layout suits them.
+        `probes` are names with the JSON of a value; raises `TokenizationError` if no layout suits them.
         """
         first = partial(self._vocabulary.begun, first=True)
-        head, text = self._encoded([*self._start, instructions(schema), *self._middle], first)
+        head, text = self._encoded([*self._start, instructions(schema, style), *self._middle], first)
         before_context = text.rstrip(" ")
         head += self._vocabulary.encode(before_context)
         gap = text[len(before_context) :]
         members = list(probes)
-        for layout in LAYOUTS:
+        for layout in LAYOUTS[style]:
             tail, before_line = self._encoded([*self._end, layout.opening], str)  # after a text
             tail += self._vocabulary.encode(before_line)
-            lines = [layout.before + member + layout.after for member in members]
+            lines = [layout.line(*member) for member in members]
             try:
                 self._vocabulary.encode_after(before_line, lines)
             except TokenizationError as error:
                 refused = error
             else:
                 return Prompt(tuple(head), tuple(tail), before_context, gap, before_line, layout)
-        raise TokenizationError(f"no JSON layout has a clean token boundary with this tokenizer: {refused}")
+        way_out = "use pretty JSON" if style == "compact" else "use another model"
+        raise TokenizationError(f"no {style} JSON layout has a clean token boundary here; {way_out}: {refused}")
 
     def _encoded(self, pieces: Sequence[str | int], begun: Callable[[str], str]) -> tuple[list[int], str]:
         """Ids of the pieces up to the last control token, and the plain text after it.
@@ -157,28 +205,20 @@ class ChatFormat:
         return ids, begun(text)
 
 
-def instructions(schema: StructuredSchema) -> str:
+def instructions(schema: StructuredSchema, style: Style = "pretty") -> str:
     """The system turn: output format, then every key with its description and allowed values."""
-    names = [literal(field.name) for field in schema]
-    example = ",\n  ".join(f"{name}: ..." for name in names[:2])
-    if len(names) > 2:
-        example += ",\n  ..."
-    return INSTRUCTIONS.format(example=example, catalogue="\n".join(map(_catalogue_line, schema)))
+    layout = LAYOUTS[style][0]
+    shown = [(field.name, "...") for field in schema.fields[:2]]
+    example = layout.text(shown)
+    if len(schema) > 2:
+        example = example.removesuffix(layout.end) + layout.between.removesuffix('"') + "..." + layout.end
+    catalogue = "\n".join(map(_catalogue_line, schema))
+    return INSTRUCTIONS.format(format=_FORMATS[style], example=example, catalogue=catalogue)
 
 
 def literal(value: Choice) -> str:
     """The JSON of a scalar, characters as they are."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def member(name: str, value: str) -> str:
-    """One member of the object, `value` being JSON already."""
-    return f"{literal(name)}: {value}"
-
-
-def object_text(members: Iterable[str]) -> str:
-    """The canonical JSON object: one member a line, two spaces in. Every layout spells this text."""
-    return "{\n" + ",\n".join("  " + member for member in members) + "\n}"
 
 
 def _catalogue_line(field: FieldDefinition) -> str:

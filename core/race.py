@@ -39,6 +39,7 @@ from core.trace import (
 
 if TYPE_CHECKING:
     from core.engine import Engine
+    from core.grammar import Mode
     from core.parallel import Outcome
     from core.request import Prepared, Request
 
@@ -55,7 +56,7 @@ class Race:
     """One run. `drain` until `finished`; every event of the trace comes out once and in order."""
 
     def __init__(
-        self, engine: Engine, request: Request, order: tuple[Lane, ...], mode: str, asked: float | None
+        self, engine: Engine, request: Request, order: tuple[Lane, ...], mode: Mode, asked: float | None
     ) -> None:
         self._engine = engine
         self._request = request
@@ -88,6 +89,11 @@ class Race:
             self.finished = True
             batch += self._reading.end(self._waited_ms(), *self._outcome())
         return batch
+
+    def wait(self) -> list[Event]:
+        """All events of a race that nobody watches: read when it is over, so that nothing disturbs the engine."""
+        self._job.wait()
+        return self.drain()
 
     def dicts(self) -> Iterator[dict[str, Any]]:
         """The trace as dicts, as it happens; closing the iterator cancels the race."""
@@ -147,7 +153,7 @@ class Race:
     def _baseline(self, prepared: Prepared, job: Job) -> Found:
         clock = LaneClock(self._engine.backend.synchronize)
         with ticking(lambda: self._tick(clock, "ar")):
-            ended, prefix = self._engine.write(prepared, clock, job, self._events.append)
+            ended, prefix = self._engine.write(prepared, self._mode, clock, job, self._events.append)
         self._events.append(ended)
         return prefix, None
 
@@ -182,6 +188,7 @@ class Race:
             reading=prepared.reading,
             scoring=prepared.request.scoring,
             prior=prepared.request.prior,
+            style=prepared.request.style,
         )
 
 
@@ -251,12 +258,16 @@ class Reading:
         spans = {member.name: (member.start, member.end) for member in comparison.members}
         rows = [self._row(row, False, spans) for row in comparison.rows]
         rows += [self._row(row, True, spans) for row in comparison.invented]
-        return [self._kept_time(row) for row in rows if row.text or row.flags]
+        # A draft that a closing thinking tag withdrew: its fields are blank again, its invented keys are none.
+        gone = self._shown.keys() - {(row.invented, row.name) for row in rows}
+        rows += [self._row(Row(name, "", (), False), True, {}) for _, name in gone]
+        shown = self._shown
+        return [self._kept_time(row) for row in rows if row.text or row.flags or (row.invented, row.name) in shown]
 
     def _row(self, row: Row, invented: bool, spans: dict[str, tuple[int, int]]) -> RowCompared:
         start, end = spans.get(row.name, (-1, -1))
         flags = tuple(map(str, row.flags))
-        return RowCompared(self._ms, "ar", row.name, row.text, flags, row.partial, invented, start, end)
+        return RowCompared(self._ms, "ar", row.name, row.text, flags, row.partial, invented, start, end, row.lenient)
 
     def _kept_time(self, row: RowCompared) -> RowCompared:
         """A row that has not changed keeps the time at which it did."""

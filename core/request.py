@@ -11,7 +11,7 @@ from typing import get_args
 
 from core.backend import Prefix, Strategy
 from core.plans import PriorScores
-from core.prompt import PromptTooLong
+from core.prompt import PromptTooLong, Style
 from core.result import CacheState, Prior, ReadingKind, Scoring
 from core.schema import StructuredSchema
 from core.trie import Plan
@@ -28,6 +28,7 @@ class Request:
     scoring: Scoring = "identify"
     prior: Prior = "none"
     complete: bool | None = None  # whether every fork is read; None: where that is the cheaper way
+    style: Style = "pretty"  # of the JSON that the prompt asks both lanes for
 
     def __post_init__(self) -> None:
         if not isinstance(self.context, str) or not self.context.strip():
@@ -41,6 +42,7 @@ class Request:
             raise ValueError(f"temperature {self.temperature!r} must be a finite number above 0; 1.0 is neutral")
         _check_one_of("scoring", self.scoring, get_args(Scoring))
         _check_one_of("prior", self.prior, get_args(Prior))
+        _check_one_of("style", self.style, get_args(Style))
         _check_one_of("complete", self.complete, (None, True, False))
 
 

@@ -119,16 +119,19 @@ def _attend(
 
     The G query heads of a key head become G x N queries of one head. Measured on a CPU in
     bf16, 176 queries over 1,263 keys, G = 6: 15.4 ms a layer against 18.8 ms with repeated keys.
+    One token of a decoder, which sees all before it, over 1,612 keys, G = 3: 0.11 ms a layer against 0.75 ms.
     A window is in the mask. `s_aux`: a sink's logit for each head (H,).
     """
     if softcap is not None or s_aux is not None:
         return _attend_explicitly(query, key, value, attention_mask, scaling, softcap, s_aux), None
-    if attention_mask is None:
-        return sdpa_attention_forward(module, query, key, value, None, scaling=scaling, **kwargs)
     batch, heads, new, width = query.shape
+    if attention_mask is None and new > 1:  # causal
+        return sdpa_attention_forward(module, query, key, value, None, scaling=scaling, **kwargs)
     groups = heads // key.shape[1]
     folded = query.reshape(batch, key.shape[1], groups * new, width)
-    mask = attention_mask.expand(-1, groups, -1, -1).reshape(len(attention_mask), 1, groups * new, -1)
+    mask = attention_mask
+    if mask is not None:
+        mask = mask.expand(-1, groups, -1, -1).reshape(len(mask), 1, groups * new, -1)
     output = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scaling)
     return output.reshape(batch, heads, new, -1).transpose(1, 2).contiguous(), None
 

@@ -30,7 +30,10 @@ class Event:
     def to_json(self) -> dict[str, Any]:
         data = {"kind": self.kind, **asdict(self)}
         # Microseconds are enough, and half as long on the wire.
-        return {key: round(value, 3) if key.endswith("ms") else value for key, value in data.items()}
+        return {
+            key: round(value, 3) if isinstance(value, float) and key.endswith("ms") else value
+            for key, value in data.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class RunStarted(Event):
     reading: str = "complete"  # and what: complete, best-first
     scoring: str = "identify"  # how far a line is scored: identify, full
     prior: str = "none"  # what is subtracted from the scores: none, content_free
+    style: str = "pretty"  # of the JSON that the prompt asks for: pretty, compact
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,8 @@ class FieldDecided(Event):
     cardinality: int
     unread: int = 0  # choices that were proved to lose and not read
     unread_mass: float = 0.0  # their share is at most this
+    start: int = -1  # characters of the member in the assembled text; -1 where it is not known
+    end: int = -1
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,7 @@ class TokenWritten(Event):
     text: str  # characters that became complete with this token
     tokens: int  # written so far
     passes: int  # of this lane so far
+    forced: bool = False  # the grammar left no other; the model was not asked
 
 
 @dataclass(frozen=True)
@@ -162,6 +169,7 @@ class RowCompared(Event):
     invented: bool
     start: int  # characters of the member in the baseline's text; -1 where there is none
     end: int
+    lenient: str = ""  # the JSON that a lenient reader would take an invalid value for
 
 
 @dataclass(frozen=True)
@@ -182,9 +190,12 @@ class LaneEnded(Event):
     lane: Lane
     how: str  # pcd: "assembled"; ar: "closed", "end_of_turn", "limit"
     passes: int
-    tokens: int  # pcd: of the tree batch; ar: written
+    tokens: int  # pcd: of the tree batch; ar: written, forced ones included
     text: str
     cache: str
+    forced: int = 0  # tokens that the grammar left no choice about
+    first_token_ms: float | None = None  # engine time at which the first token stood there
+    tokens_per_s: float | None = None  # from the first token to the last
 
 
 @dataclass(frozen=True)

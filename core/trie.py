@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from core.backend import TreeBatch
-from core.prompt import ChatFormat, Prompt, literal, member
+from core.prompt import ChatFormat, Prompt, Style, literal
 from core.result import Scoring
 from core.schema import Choice, FieldDefinition, StructuredSchema
 from core.vocabulary import BARE_END, TokenizationError, Vocabulary
@@ -118,10 +118,9 @@ class Plan:
         lines = [other.line(answers[other.field.name]) for other in above]
         if lines:
             values = [other.field.choices[answers[other.field.name]] for other in above]
-            members = [member(other.field.name, literal(value)) for other, value in zip(above, values, strict=True)]
-            members.append(member(trie.field.name, literal(trie.field.choices[0])))
-            layout = self.prompt.layout
-            text = "".join(layout.before + written + layout.after for written in members)
+            members = [(other.field.name, literal(value)) for other, value in zip(above, values, strict=True)]
+            members.append((trie.field.name, literal(trie.field.choices[0])))
+            text = "".join(self.prompt.layout.line(*member) for member in members)
             if vocabulary.encode_after(self.prompt.before_line, [text])[0] != [*sum(lines, ()), *trie.line(0)]:
                 raise TokenizationError(
                     f"field {trie.field.name!r}: its line melts with the one before it; remove its depends_on"
@@ -145,11 +144,15 @@ class Plan:
 
 
 def compile_plan(
-    schema: StructuredSchema, chat: ChatFormat, vocabulary: Vocabulary, scoring: Scoring = "identify"
+    schema: StructuredSchema,
+    chat: ChatFormat,
+    vocabulary: Vocabulary,
+    scoring: Scoring = "identify",
+    style: Style = "pretty",
 ) -> Plan:
     """Raises `TokenizationError` where no layout is clean or two choices become the same tokens."""
     written = [(field, list(surface_forms(field))) for field in schema]
-    prompt = chat.prompt(schema, [member(field.name, text) for field, forms in written for _, text in forms])
+    prompt = chat.prompt(schema, [(field.name, text) for field, forms in written for _, text in forms], style)
     tries = [
         _grown(field, _forms(field, forms, prompt, vocabulary), vocabulary, scoring == "full")
         for field, forms in written
@@ -177,7 +180,7 @@ def _forms(
     field: FieldDefinition, written: Sequence[tuple[int, str]], prompt: Prompt, vocabulary: Vocabulary
 ) -> list[Form]:
     layout = prompt.layout
-    lines = [layout.before + member(field.name, text) + layout.after for _, text in written]
+    lines = [layout.line(field.name, text) for _, text in written]
     rows = vocabulary.encode_after(prompt.before_line, lines)
     forms = []
     for (choice, text), ids in zip(written, rows, strict=True):

@@ -317,9 +317,11 @@ class PreferringBackend(HashBackend):
 
     def intend(self, *texts: str, before: str = "") -> None:
         """`before` is the plain text at the prompt's end."""
+        self._before = self._lexicon.encode(before)
         self._intentions = [(text.encode(), self._lexicon.encode_after(before, text)) for text in texts]
 
     def logits(self, prompt: Sequence[int], after: Sequence[int]) -> np.ndarray:
+        given, after = after, [*self._beyond(prompt), *after]
         written = b"".join(self._lexicon.texts[token] for token in after)
         liking = np.zeros(self.identity.vocab_size)
         for rank, (text, path) in enumerate(self._intentions):
@@ -330,7 +332,13 @@ class PreferringBackend(HashBackend):
                     liking[token] = max(liking[token], much)
             if path[: len(after)] == list(after) and len(path) > len(after):
                 liking[path[len(after)]] = max(liking[path[len(after)]], 2 * much)
-        return liking + super().logits(prompt, after) / 10
+        return liking + super().logits(prompt, given) / 10
+
+    def _beyond(self, prompt: Sequence[int]) -> Sequence[int]:
+        """What was read with the prompt and is part of the answer: tokens that were forced."""
+        size = len(self._before)
+        ends = (end for end in range(len(prompt), 0, -1) if list(prompt[end - size : end]) == self._before)
+        return prompt[next(ends, len(prompt)) :] if size else ()
 
 
 # --- tiny random checkpoints ---

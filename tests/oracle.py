@@ -74,7 +74,8 @@ def forms_of(field: FieldDefinition, prompt: Prompt, encode: Encode, texts: Sequ
             written.append((i, f'"{text}"'))
     forms = []
     for i, text in written:
-        line = f"{prompt.layout.before}{json.dumps(field.name, ensure_ascii=False)}: {text}{prompt.layout.after}"
+        name = json.dumps(field.name, ensure_ascii=False)[1:]  # its first quote belongs to what stands before it
+        line = f"{prompt.layout.before}{name}{prompt.layout.colon}{text}{prompt.layout.after}"
         tokens = encode(prompt.before_line + line)[len(encode(prompt.before_line)) :]
         spelled = b"".join(texts[token] for token in tokens)  # a normaliser may have changed the text
         value = spelled[: len(spelled) - len(prompt.layout.after)]

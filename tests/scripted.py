@@ -6,15 +6,15 @@ By hand: `python -m tests.scripted` opens the page on it.
 
 from __future__ import annotations
 
-import json
 import queue
 import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import gradio as gr
 
@@ -23,6 +23,7 @@ from core.engine import Request
 from core.owner import Job, Owner
 from core.parallel import decided
 from core.presets import Preset
+from core.prompt import LAYOUTS, Layout, Style, literal
 from core.resident import Status
 from core.result import CacheReport, Decision, Result
 from core.schema import Choice, FieldDefinition, StructuredSchema
@@ -74,20 +75,21 @@ class ScriptedEngine:
         order: tuple[Lane, ...] = ("pcd", "ar"),
         mode: str = "json",
         asked: float | None = None,
+        **options: Any,
     ) -> ScriptedRace:
-        self.races.append(ScriptedRace(self, Request(context, schema, temperature), order, mode))
+        self.races.append(ScriptedRace(self, Request(context, schema, temperature, **options), order, mode))
         return self.races[-1]
 
-    def submit(self, context: str, schema: StructuredSchema, temperature: float = 1.0) -> Job:
-        request = Request(context, schema, temperature)
+    def submit(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Job:
+        request = Request(context, schema, temperature, **options)
         result = Result(
             decisions=tuple(map(decide, request.schema)),
-            text=canonical(schema),
+            text=canonical(schema, request.style),
             phases={"context + tree": self.pass_ms},
             passes=1,
             prompt_tokens=len(context),
             tree_tokens=3 * len(schema),
-            caches=CacheReport("hit", "hit", "off"),
+            caches=CacheReport("hit" if request.cache else "off", "hit" if request.cache else "off", "off"),
             strategy="tree",
             scoring="identify",
             reading="complete",
@@ -111,7 +113,8 @@ class ScriptedRace:
 
     def __init__(self, engine: ScriptedEngine, request: Request, order: tuple[Lane, ...], mode: str) -> None:
         self.engine, self.request, self.order, self.mode = engine, request, order, mode
-        self.schema = request.schema
+        self.schema, self.style = request.schema, request.style
+        self.cache = "hit" if request.cache else "off"
         self.finished = False
         self.cancelled = threading.Event()
         self.events: list[Event] = []  # all of them, as a saved trace would hold them
@@ -120,6 +123,7 @@ class ScriptedRace:
         self._values: dict[str, Choice] = {}
         self._rows: dict[str, RowCompared] = {}
         self._engine_ms: dict[str, float] = {}
+        self._told_ms = 0.0  # of the running lane, by its phases
         threading.Thread(target=self._run, daemon=True).start()
 
     def drain(self) -> list[Event]:
@@ -151,11 +155,23 @@ class ScriptedRace:
                 raise Stopped
 
     def _race(self) -> None:
-        self._emit(self._started())
+        request = self.request
+        self._emit(
+            started(
+                self.schema,
+                ms=self._since_asked(),
+                mode=self.mode,
+                order=self.order,
+                cache=self.cache,
+                temperature=request.temperature,
+                context=request.context,
+                style=request.style,
+            )
+        )
         self._emit(WarmedUp(self._since_asked(), took_ms=12.5, when="run"))
         lanes: Mapping[Lane, Callable[[], None]] = {"pcd": self._parallel, "ar": self._baseline}
         for lane in self.order:
-            self._lane_started = time.perf_counter()
+            self._lane_started, self._told_ms = time.perf_counter(), 0.0
             self._emit(LaneStarted(0.0, lane))
             lanes[lane]()
         if self.order[0] == "ar":
@@ -164,47 +180,48 @@ class ScriptedRace:
         marks = ("limit", "truncated") if self.trace("lane_end", "ar")[0].how == "limit" else ()
         self._emit(RunEnded(self._since_asked(), "done", "", speed_up, marks))
 
-    def _started(self) -> RunStarted:
-        return RunStarted(
-            ms=self._since_asked(),
-            date="2026-01-02T03:04:05Z",
-            model=MODEL,
-            why=WHY,
-            backend="script",
-            device="cpu",
-            dtype="float32",
-            mode=self.mode,
-            order=self.order,
-            cache="hit",
-            temperature=self.request.temperature,
-            versions={},
-            context=self.request.context,
-            schema=self.schema.to_json(),
-            names=tuple(field.name for field in self.schema),
-            opening="{",
-        )
-
     def _parallel(self) -> None:
-        self._work("pcd", self.engine.pass_ms)
-        self._emit(PassEnded(self._lane_ms(), "pcd", passes=1, tokens=3 * len(self.schema)))
-        self._emit(PhaseEnded(self._lane_ms(), "pcd", "context + tree", took_ms=self._lane_ms()))
-        for decision in map(decide, self.schema):
+        self._phases("pcd", plan=1)
+        passes = {"context + tree": 3 * len(self.schema)}
+        if self.cache == "off":
+            passes = {"head + context": len(self.request.context), "tree": 3 * len(self.schema)}
+        for number, (name, tokens) in enumerate(passes.items(), start=1):
+            self._work("pcd", self.engine.pass_ms / len(passes))
+            self._emit(PassEnded(self._lane_ms(), "pcd", passes=number, tokens=tokens))
+            self._phases("pcd", **{name: 1})
+        self._phases("pcd", scoring=1)
+        self._phases("pcd", scoring=1)  # as where fields depend on others
+        decisions = list(map(decide, self.schema))
+        for decision, span in zip(decisions, layout(self.style).spans(members(decisions)), strict=True):
             self._values[decision.name] = decision.value
-            self._emit(decided(decision, self._lane_ms()))
-        self._end_lane("pcd", "assembled", passes=1, tokens=3 * len(self.schema), text=canonical(self.schema))
+            self._emit(decided(decision, self._lane_ms(), span))
+        self._phases("pcd", assembly=1)
+        text = canonical(self.schema, self.style)
+        self._end_lane("pcd", "assembled", passes=len(passes), tokens=3 * len(self.schema), text=text)
 
     def _baseline(self) -> None:
         self._work("ar", self.engine.pass_ms / 2)
-        written, tokens, how = "{", 0, "closed"
-        for tokens, text in enumerate(pieces(baseline(self.schema)[1:]), start=1):
-            self._work("ar", self.engine.token_ms)
+        self._emit(PassEnded(self._lane_ms(), "ar", passes=1, tokens=len(self.request.context)))
+        self._phases("ar", prefill=1)
+        written, how, times = "{", "closed", []
+        passes, forced = 1, 0
+        whole = canonical(self.schema, self.style) if self.mode == "schema" else baseline(self.schema, self.style)
+        for tokens, text in enumerate(pieces(whole[1:]), start=1):
+            is_forced = self.mode == "schema" and tokens % 3 != 0
+            if not is_forced:
+                self._work("ar", self.engine.token_ms)
+            passes, forced = passes + (not is_forced), forced + is_forced
             written += text
-            self._emit(TokenWritten(self._lane_ms(), "ar", token=tokens, text=text, tokens=tokens, passes=tokens))
+            times.append(self._lane_ms())
+            self._emit(TokenWritten(times[-1], "ar", tokens, text, tokens, passes, forced=is_forced))
             self._compare(written, finished=False)
             if tokens == self.engine.limit:
                 how = "limit"
                 break
-        self._end_lane("ar", how, passes=tokens, tokens=tokens, text=written)
+        self._phases("ar", decode=0.9, mask=0.08, detokenise=0.02)
+        rate = (len(times) - 1) / (times[-1] - times[0]) * 1000
+        counts = {"passes": passes, "tokens": len(times), "forced": forced}
+        self._end_lane("ar", how, text=written, first_token_ms=times[0], tokens_per_s=rate, **counts)
         self._compare(written, finished=True)
 
     def _compare(self, text: str, *, finished: bool) -> None:
@@ -214,7 +231,7 @@ class ScriptedRace:
         for row in (*comparison.rows, *comparison.invented):
             start, end = spans.get(row.name, (-1, -1))
             flags, invented = tuple(map(str, row.flags)), row in comparison.invented
-            event = RowCompared(0.0, "ar", row.name, row.text, flags, row.partial, invented, start, end)
+            event = RowCompared(0.0, "ar", row.name, row.text, flags, row.partial, invented, start, end, row.lenient)
             if (row.text or row.flags) and self._rows.get(row.name) != event:
                 self._rows[row.name] = event
                 self._emit(event)
@@ -230,9 +247,16 @@ class ScriptedRace:
             time.sleep(min(left, 0.05))
             self._emit(Tick(self._lane_ms(), lane))
 
-    def _end_lane(self, lane: Lane, how: str, *, passes: int, tokens: int, text: str) -> None:
-        self._engine_ms[lane] = self._lane_ms()
-        self._emit(LaneEnded(self._engine_ms[lane], lane, how, passes, tokens, text, cache="hit"))
+    def _phases(self, lane: Lane, **shares: float) -> None:
+        """Tells the lane's time since the last phase, cut by these shares of it."""
+        now = self._lane_ms()
+        for name, share in shares.items():
+            self._emit(PhaseEnded(now, lane, name, took_ms=share * (now - self._told_ms)))
+        self._told_ms = now
+
+    def _end_lane(self, lane: Lane, how: str, **ended: Any) -> None:
+        self._engine_ms[lane] = self._told_ms
+        self._emit(LaneEnded(self._told_ms, lane, how, cache=self.cache, **ended))
 
     def _emit(self, event: Event) -> None:
         self.events.append(event)
@@ -243,6 +267,30 @@ class ScriptedRace:
 
     def _since_asked(self) -> float:
         return (time.perf_counter() - self._asked) * 1000
+
+
+def started(schema: StructuredSchema | None = None, **given: Any) -> RunStarted:
+    """The first event of a run, with what is not given as it mostly is."""
+    schema = schema or FOUR.schema
+    usual = {
+        "ms": 0.0,
+        "date": "2026-01-02T03:04:05Z",
+        "model": MODEL,
+        "why": WHY,
+        "backend": "script",
+        "device": "cpu",
+        "dtype": "float32",
+        "mode": "json",
+        "order": ("pcd", "ar"),
+        "cache": "hit",
+        "temperature": 1.0,
+        "versions": {},
+        "context": "text",
+        "schema": schema.to_json(),
+        "names": tuple(definition.name for definition in schema),
+        "opening": "{",
+    }
+    return RunStarted(**(usual | given))
 
 
 # --- what the two lanes say ---
@@ -271,24 +319,28 @@ def decide(definition: FieldDefinition) -> Decision:
     )
 
 
-def member(name: str, value: object) -> str:
-    return f"  {json.dumps(name, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
+def layout(style: Style) -> Layout:
+    return LAYOUTS[style][0]
 
 
-def canonical(schema: StructuredSchema) -> str:
-    return "{\n" + ",\n".join(member(d.name, d.value) for d in map(decide, schema)) + "\n}"
+def members(decisions: Iterable[Decision]) -> list[tuple[str, str]]:
+    return [(decision.name, literal(decision.value)) for decision in decisions]
 
 
-def baseline(schema: StructuredSchema) -> str:
+def canonical(schema: StructuredSchema, style: Style = "pretty") -> str:
+    return layout(style).text(members(map(decide, schema)))
+
+
+def baseline(schema: StructuredSchema, style: Style = "pretty") -> str:
     """The parallel lane's answer with one fault of each kind, as far as there are fields for them."""
-    members: list[tuple[str, object]] = []
+    written: list[tuple[str, object]] = []
     for i, decision in enumerate(map(decide, schema)):
         other = decision.choices[decision.winner - 1]
-        written = {1: [other], 2: ["MAYBE"], 3: [], 5: [decision.value, other]}.get(i, [decision.value])
-        members += [(decision.name, value) for value in written]
+        values = {1: [other], 2: ["MAYBE"], 3: [], 5: [decision.value, other]}.get(i, [decision.value])
+        written += [(decision.name, value) for value in values]
         if i < len(INVENTED):
-            members.append((INVENTED[i], HOSTILE))
-    return "{\n" + ",\n".join(member(*pair) for pair in members) + "\n}"
+            written.append((INVENTED[i], HOSTILE))
+    return layout(style).text((name, literal(value)) for name, value in written)
 
 
 def pieces(text: str) -> Iterator[str]:

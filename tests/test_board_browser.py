@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gradio as gr
@@ -12,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from core.resident import Status
+from core.trace import Event, LaneEnded, LaneStarted, PhaseEnded, RunEnded, TokenWritten
 from core.ui.components import Board
 from core.ui.log import Log
 from core.ui.page import build
@@ -28,7 +30,19 @@ from tests.chromium import (
     spy_on,
     type_schema,
 )  # fmt: skip
-from tests.scripted import FOUR, HOSTILE, MANY, NASTY, PRESETS, READY, ScriptedEngine, ScriptedResident, served
+from tests.scripted import (
+    FOUR,
+    HOSTILE,
+    MANY,
+    NASTY,
+    PRESETS,
+    READY,
+    ScriptedEngine,
+    ScriptedResident,
+    decide,
+    served,
+    started,
+)  # fmt: skip
 
 OpenPage = Callable[..., Page]
 
@@ -82,6 +96,26 @@ def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
     assert complaints == []
 
 
+@contextmanager
+def replayed(events: Iterable[Event]) -> Iterator[str]:
+    """The address of a board that shows these events and nothing else."""
+    with gr.Blocks(fill_width=True) as page, gr.Column():
+        Board(Log().extended(events))
+    with served(page) as address:
+        yield address
+
+
+def legend(page: Page, lane: str) -> list[tuple[str, float, str]]:
+    """Where a lane's time goes, in its words: phase, milliseconds, share."""
+    rows = (
+        part(page, f"{lane}.legend")
+        .locator("li")
+        .evaluate_all("rows => rows.map((row) => [...row.children].map((cell) => cell.textContent))")
+    )
+    assert [number for number, *_ in rows] == [str(i) for i in range(1, len(rows) + 1)]
+    return [(name, float(ms.removesuffix(" ms")), share) for _, name, ms, share in rows]
+
+
 # --- a run ---
 
 
@@ -120,12 +154,115 @@ def test_a_saved_trace_draws_the_last_screen_of_its_run(open_page: OpenPage, eng
     live = open_page()
     run_to_the_end(live)
     saved = [event for event in engine.races[-1].events if not event.live]
-    with gr.Blocks() as replay:
-        Board(Log().extended(saved))
-    with served(replay) as address:
+    with replayed(saved) as address:
         shown = open_page(address=address)
         expect_phase(shown, "done")
         assert shown.locator(".board").text_content() == live.locator(".board").text_content()
+
+
+def test_mode_style_and_cache_are_chosen_and_stand_beside_the_speed_up(
+    open_page: OpenPage, engine: ScriptedEngine
+) -> None:
+    page = open_page()
+    for label in ("schema:", "Compact"):
+        page.get_by_label(label).click()
+    page.get_by_label("Prefix cache").uncheck()
+    run_to_the_end(page)
+    race = engine.races[-1]
+    assert (race.mode, race.style, race.request.cache) == ("schema", "compact", False)
+    whose = "scripted-1b, cpu, float32"
+    expect(part(page, "conditions")).to_have_text(
+        f"baseline mode schema, compact JSON ÷ PCD, engine time, n = 1: {whose}"
+    )
+    expect(page.locator('.lane[data-lane="ar"] h2')).to_contain_text("Baseline: schema enforced")
+    expect(part(page, "run-line")).to_contain_text("baseline mode schema · compact JSON · prefix cache off · order")
+    assert [part(page, f"{lane}.cache").inner_text() for lane in ("pcd", "ar")] == ["off", "off"]
+
+
+def test_the_counters_of_the_baseline_are_those_of_the_trace(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    page = open_page()
+    page.get_by_label("schema:").click()
+    run_to_the_end(page)
+    [end] = engine.races[-1].trace("lane_end", "ar")
+    assert 0 < end.forced < end.tokens and end.passes == 1 + end.tokens - end.forced
+    expected = {
+        "passes": str(end.passes),
+        "tokens": str(end.tokens),
+        "forced": str(end.forced),
+        "first-token": f"{end.first_token_ms:.1f} ms",
+        "rate": f"{end.tokens_per_s:.1f}",
+    }
+    assert {name: part(page, f"ar.{name}").inner_text() for name in expected} == expected
+
+
+def test_a_lane_that_was_stopped_counts_what_its_tokens_told(open_page: OpenPage) -> None:
+    tokens = [TokenWritten(100 * n, "ar", n, "x", n, passes=1, forced=n > 1) for n in range(1, 5)]
+    with replayed([started(), LaneStarted(0, "ar"), *tokens, RunEnded(500, "stopped", "stopped", None, ())]) as address:
+        page = open_page(address=address)
+        expect_phase(page, "stopped")
+        counted = [part(page, f"ar.{name}").inner_text() for name in ("tokens", "forced", "first-token", "rate")]
+        assert counted == ["4", "3", "100.0 ms", "10.0"]
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_the_phases_sum_to_the_clock(open_page: OpenPage, engine: ScriptedEngine, cache: bool) -> None:
+    page = open_page()
+    page.get_by_label("Prefix cache").set_checked(cache)
+    run_to_the_end(page)
+    passes = ["context + tree"] if cache else ["head + context", "tree"]
+    names = {
+        "pcd": ["plan", *passes, "scoring", "assembly"],  # scoring twice in the trace
+        "ar": ["prefill", "decode", "mask", "detokenise"],
+    }
+    for lane, expected in names.items():
+        [end] = engine.races[-1].trace("lane_end", lane)
+        told = legend(page, lane)
+        assert [name for name, _, _ in told] == expected
+        assert sum(ms for _, ms, _ in told) == pytest.approx(end.ms, abs=0.05 * len(told) + 0.01)
+        took = {
+            name: sum(e.took_ms for e in engine.races[-1].trace("phase", lane) if e.phase == name) for name, *_ in told
+        }
+        track = part(page, f"{lane}.phases").bounding_box()
+        widths = part(page, f"{lane}.phases").evaluate(
+            "bar => [...bar.children].map(i => i.getBoundingClientRect().width)"
+        )
+        for (name, ms, share), width in zip(told, widths, strict=True):
+            assert ms == pytest.approx(took[name], abs=0.06)
+            assert share in (f"{100 * took[name] / end.ms:.1f} %", "< 0.1 %", "> 99.9 %")
+            assert width == pytest.approx(track["width"] * took[name] / end.ms, abs=1)
+
+
+def test_shares_come_when_the_lane_is_over_and_what_it_has_not_told_stays_empty(open_page: OpenPage) -> None:
+    events = [LaneStarted(0, "ar"), PhaseEnded(100, "ar", "prefill", 100), TokenWritten(400, "ar", 7, "x", 1, 1)]
+    with replayed([started(), *events]) as address:
+        page = open_page(address=address)
+        expect_phase(page, "running")
+        assert legend(page, "ar") == [("prefill", 100.0, "–")]
+        expect(part(page, "ar.phases").locator("i")).to_have_count(0)
+    with replayed([started(), *events, RunEnded(500, "stopped", "stopped", None, ())]) as address:
+        page = open_page(address=address)
+        expect_phase(page, "stopped")
+        assert legend(page, "ar") == [("prefill", 100.0, "25.0 %")]
+        segment = part(page, "ar.phases").locator("i")
+        assert segment.get_attribute("title") == "prefill, 100.0 ms, 25.0 %"
+        assert segment.bounding_box()["width"] == pytest.approx(
+            part(page, "ar.phases").bounding_box()["width"] / 4, abs=1
+        )
+
+
+@pytest.mark.parametrize("width", [390, 768, 1180, 1440])
+def test_no_figure_of_a_lane_is_cut(open_page: OpenPage, width: int) -> None:
+    events: list[Event] = [started(mode="json")]
+    for lane, phases in {"pcd": ("plan", "head + context", "tree", "scoring"), "ar": ("prefill", "decode")}.items():
+        events.append(LaneStarted(0, lane))
+        events += [PhaseEnded(9999.9, lane, name, 9999.9 / len(phases)) for name in phases]
+        events.append(LaneEnded(9999.9, lane, "limit", 10_000, 10_000, "{}", "fallback", 10_000, 9999.9, 1234.5))
+    with replayed(events) as address:
+        page = open_page(address=address, viewport={"width": width, "height": 900})
+        expect(part(page, "ar.rate")).to_have_text("1234.5")
+        cut = page.evaluate("""[...document.querySelectorAll('.lane :is(h2, dt, dd, .legend span, .clock)')]
+            .filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.textContent)""")
+        assert cut == []
 
 
 def test_the_clock_never_runs_backwards_nor_past_the_last_event(open_page: OpenPage) -> None:
@@ -329,6 +466,39 @@ def test_hostile_text_stays_text_everywhere(open_page: OpenPage) -> None:
     expect(page.locator(".rows:not(.invented) .row[data-field]")).to_have_count(len(FOUR.schema))
     assert page.evaluate("window.__pwned") is None
     assert page.locator(".board img").count() == 0
+
+
+def test_what_a_trace_names_is_inert_too(open_page: OpenPage) -> None:
+    events = [
+        started(mode=HOSTILE, style=HOSTILE, cache=HOSTILE),
+        LaneStarted(0, "ar"),
+        PhaseEnded(10, "ar", HOSTILE, 10),
+        PhaseEnded(20, "ar", "__proto__", 10),
+        LaneEnded(20, "ar", HOSTILE, 1, 1, "{", HOSTILE),
+        RunEnded(30, "done", "", 2.0, (HOSTILE,)),
+    ]
+    with replayed(events) as address:
+        page = open_page(address=address)
+        expect_phase(page, "done")
+        assert [name for name, _, _ in legend(page, "ar")] == [HOSTILE, "__proto__"]
+        for name in ("ar.mode", "ar.how", "ar.cache", "conditions", "run-line", "marks"):
+            expect(part(page, name)).to_contain_text(HOSTILE)
+        assert page.evaluate("window.__pwned") is None
+        assert page.locator(".board img").count() == 0
+
+
+def test_members_of_a_compact_object_are_linked_in_both_texts(open_page: OpenPage) -> None:
+    page = open_page()
+    choose(page, NASTY.title)
+    expect(page.locator(".rows .row[data-field]")).to_have_count(len(NASTY.schema))
+    page.get_by_label("Compact").click()
+    page.get_by_label("schema:").click()
+    run_to_the_end(page)
+    for lane in ("pcd", "ar"):
+        members = page.locator(f'[data-part="{lane}.raw"] [data-field]').all_text_contents()
+        assert [json.loads("{" + member + "}") for member in members] == [
+            {decision.name: decision.value} for decision in map(decide, NASTY.schema)
+        ]
 
 
 def test_direction_marks_are_shown_and_not_obeyed(open_page: OpenPage) -> None:

@@ -24,7 +24,7 @@ from core.engine_torch import TorchBackend
 from core.gguf_tokenizer import check_tokens
 from core.models import resolve
 from core.presets import load_presets
-from core.prompt import literal, member
+from core.prompt import literal
 from core.schema import FieldDefinition, StructuredSchema, choice_key
 from core.scoring import branch_masses, decide
 from core.trie import FieldTrie, Fork, Form
@@ -42,7 +42,7 @@ def one_field(*choices, name="risk", description=""):
 def line(engine, schema, value, ending=",\n"):
     """The field's line, as a model writes it after the opening."""
     layout = engine.prepare(Request(CONTEXT, schema)).plan.prompt.layout
-    return layout.before + member(schema.fields[0].name, literal(value)) + ending
+    return layout.line(schema.fields[0].name, literal(value)).removesuffix(layout.after) + ending
 
 
 def intend(engine, schema, *values, ending=",\n"):
@@ -118,7 +118,7 @@ def test_the_tokens_that_are_scored_are_those_of_the_whole_line_and_spell_the_ch
     plan = Engine(HashBackend(tokens), "hash").prepare(Request(CONTEXT, schema)).plan
     prompt = plan.prompt
     for form in plan.tries[0].forms:
-        written = prompt.layout.before + member("risk", literal(choices[form.choice])) + prompt.layout.after
+        written = prompt.layout.line("risk", literal(choices[form.choice]))
         assert list(form.tokens) == tokens.encode_after(prompt.before_line, written)
         spelled = b"".join(tokens.texts[token] for token in form.tokens).decode()
         key, value = json.loads("{" + spelled.rstrip(",\n") + "}").popitem()
@@ -178,8 +178,8 @@ def test_true_and_false_are_not_swapped_in_a_field_nor_in_its_reverse(name, valu
     engine = Engine(PreferringBackend(lexicon(name)), "preferring")
     layout = engine.prepare(Request(CONTEXT, schema)).plan.prompt.layout
     lines = [
-        layout.before + member("is_refund", literal(value)),
-        layout.before + member("is_not_refund", literal(not value)),
+        layout.line("is_refund", literal(value)).removesuffix(layout.after),
+        layout.line("is_not_refund", literal(not value)).removesuffix(layout.after),
     ]
     engine.backend.intend(*(text + ",\n" for text in lines), before="assistant\n" + layout.opening)
     run = engine.run_parallel(CONTEXT, schema)

@@ -54,9 +54,9 @@ def hashed(name="qwen", cache_entries=32, cache_bytes=2**29, **options):
     return Engine(backend, "hash", cache_entries=cache_entries, cache_bytes=cache_bytes)
 
 
-def oracle_scores(engine, name, asked, context):
+def oracle_scores(engine, name, asked, context, style="pretty"):
     """Each field's scores, each line alone."""
-    prepared = engine.prepare(Request(context, asked))
+    prepared = engine.prepare(Request(context, asked, style=style))
     backend, tokens = engine.backend, lexicon(name)
 
     def forward(ids, n):
@@ -92,6 +92,17 @@ def test_all_trap_lists_ride_in_one_pass_and_equal_the_oracle(name):
     assert result.passes == 2
     for decision, scores in zip(result.decisions, expected, strict=True):
         assert decision.scores == pytest.approx(scores, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in LEXICONS if name != "metaspace"])  # which has no compact layout
+@pytest.mark.parametrize("asked", SCHEMAS)
+def test_compact_json_is_scored_as_each_of_its_lines_alone(name, asked):
+    engine = hashed(name)
+    expected = oracle_scores(engine, name, schema(asked), CONTEXT, "compact")
+    result = engine.run_parallel(CONTEXT, schema(asked), style="compact")
+    for decision, scores in zip(result.decisions, expected, strict=True):
+        assert decision.scores == pytest.approx(scores, rel=1e-9)
+    assert result.text == json.dumps(result.values, ensure_ascii=False, separators=(",", ":"))
 
 
 @pytest.mark.parametrize("name", LEXICONS)
@@ -141,9 +152,9 @@ def engine_that_means(name):
 
 
 def winner_where_the_model_writes(engine, asked, value, ending):
-    layout_line, before = f'"risk": {json.dumps(value, ensure_ascii=False)}{ending}', "assistant\n{"
-    indent = engine.prepare(Request(CONTEXT, asked)).plan.prompt.layout
-    engine.backend.intend(indent.before + layout_line, before=before + indent.opening.removeprefix("{"))
+    layout = engine.prepare(Request(CONTEXT, asked)).plan.prompt.layout
+    line = layout.line("risk", json.dumps(value, ensure_ascii=False)).removesuffix(layout.after) + ending
+    engine.backend.intend(line, before="assistant\n" + layout.opening)
     return engine.run_parallel(CONTEXT, asked).decisions[0]
 
 
@@ -360,7 +371,7 @@ def test_whole_lines_and_priors_are_read_completely_however_cheap_a_pass_is(opti
 
 
 def test_an_unknown_baseline_mode_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="baseline mode 'xml' is unknown; use one of: json"):
+    with pytest.raises(ValueError, match="baseline mode 'xml' is unknown; use one of: free, json, schema"):
         hashed().race(CONTEXT, schema("triage"), mode="xml")
 
 
@@ -465,7 +476,7 @@ def test_the_public_functions_run_on_the_engine_that_the_environment_names(monke
 
 def test_importing_the_core_loads_neither_torch_nor_mlx_nor_gradio():
     modules = [file.stem for file in Path(engine_module.__file__).parent.glob("*.py")]
-    heavy = ("__init__", "engine_torch", "benchmark")
+    heavy = ("__init__", "engine_torch", "micro")
     light = [f"core.{name}" for name in modules if name not in heavy and not name.startswith("torch_")]
     code = f"import sys, {', '.join(light)}; print({{'torch', 'mlx', 'gradio'}} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -66,7 +66,7 @@ def test_every_label_wins_where_the_model_means_to_write_it(name, of):
     layout = engine.prepare(Request(CONTEXT, asked)).plan.prompt.layout
     for label in asked["risk"].choices:
         for ending in endings(label, labels(of)):
-            line = f'{layout.before}"risk": {json.dumps(label, ensure_ascii=False)}{ending}'
+            line = layout.line("risk", json.dumps(label, ensure_ascii=False)).removesuffix(layout.after) + ending
             engine.backend.intend(line, before="assistant\n" + layout.opening)
             # Best-first has the same winner and reads a few forks of the hundreds that 249 names make.
             decision = engine.run_parallel(CONTEXT, asked, complete=len(labels(of)) < 30).decisions[0]

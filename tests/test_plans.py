@@ -120,7 +120,10 @@ def test_a_damaged_plan_is_compiled_again():
 
 def test_a_key_holds_all_that_a_head_was_made_from():
     engine = hashed()
-    keys = {engine._plans.key(schema) for schema in (SCHEMA, enum("LOW", "HIGH", "HIGHEST"), enum("HIGH", "LOW"))}
+    keys = {
+        engine._plans.key(Request(CONTEXT, schema))
+        for schema in (SCHEMA, enum("LOW", "HIGH", "HIGHEST"), enum("HIGH", "LOW"))
+    }
     other = Engine(HashBackend(lexicon("qwen"), seed=1), "another model")
     narrow = HashBackend(lexicon("qwen"))
     narrow.identity = replace(narrow.identity, dtype="float32")
@@ -131,9 +134,10 @@ def test_a_key_holds_all_that_a_head_was_made_from():
         template = hashed()
     finally:
         chat.chat_template = own
-    keys |= {one._plans.key(SCHEMA) for one in (other, Engine(narrow, "hash"), template)}
-    assert len(keys) == 6
-    assert engine._plans.key(SCHEMA, "full") not in keys
+    keys |= {one._plans.key(Request(CONTEXT, SCHEMA)) for one in (other, Engine(narrow, "hash"), template)}
+    keys.add(engine._plans.key(Request(CONTEXT, SCHEMA, style="compact")))
+    assert len(keys) == 7
+    assert engine._plans.key(Request(CONTEXT, SCHEMA), "full") not in keys
 
 
 # --- priors ---

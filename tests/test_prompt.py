@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from core.prompt import LAYOUTS, ChatFormat, instructions, literal, member, object_text
+from core.prompt import LAYOUTS, ChatFormat, instructions, literal
 from core.schema import StructuredSchema
 from core.vocabulary import TokenizationError, Vocabulary
 from tests import fakes
@@ -28,12 +28,12 @@ HOSTILE = StructuredSchema(
 )
 
 
-def prompt_of(tokens, schema, template=fakes.CHATML):
+def prompt_of(tokens, schema, template=fakes.CHATML, style="pretty"):
     chat = copy.copy(tokens.chat)
     chat.chat_template = template
     vocabulary = Vocabulary(chat)
-    lines = [member(field.name, literal(choice)) for field in schema for choice in field.choices]
-    return ChatFormat(vocabulary, chat).prompt(schema, lines), vocabulary
+    probes = [(field.name, literal(choice)) for field in schema for choice in field.choices]
+    return ChatFormat(vocabulary, chat).prompt(schema, probes, style), vocabulary
 
 
 def ids_of(tokens, schema, context, template=fakes.CHATML):
@@ -56,7 +56,7 @@ def test_harmless_texts_give_the_ids_of_the_chat_template(name, context):
     tokens = lexicon(name)
     messages = [{"role": "system", "content": instructions(HARMLESS)}, {"role": "user", "content": context}]
     rendered = tokens.chat.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    layout = LAYOUTS[name == "smol"]
+    layout = LAYOUTS["pretty"][name == "smol"]
     expected = tokens.chat(rendered + layout.opening, add_special_tokens=False).input_ids
     assert ids_of(tokens, HARMLESS, context) == expected
 
@@ -163,7 +163,7 @@ def test_what_users_write_stays_in_its_place_in_choices_and_descriptions_too():
     prompt, vocabulary = prompt_of(tokens, schema)
     turns = [i for i in ids_of(tokens, schema, typed) if i in tokens.chat.added_tokens_decoder]
     assert turns == [vocabulary.control[text] for text in ("<|im_start|>", "<|im_end|>") * 2 + ("<|im_start|>",)]
-    line = prompt.layout.before + member("risk", literal(typed)) + prompt.layout.after
+    line = prompt.layout.line("risk", literal(typed))
     [ids] = vocabulary.encode_after(prompt.before_line, [line])
     assert b"".join(tokens.texts[i] for i in ids) == line.encode()
 
@@ -185,17 +185,46 @@ def test_characters_stay_characters_in_the_prompt():
 @pytest.mark.parametrize("name", LEXICONS)
 def test_the_layout_is_the_one_in_which_a_line_has_tokens_of_its_own(name):
     prompt, _ = prompt_of(lexicon(name), HARMLESS)
-    assert prompt.layout == LAYOUTS[name == "smol"]
-    line = prompt.layout.before + '"risk": "HIGH"' + prompt.layout.after
+    assert prompt.layout == LAYOUTS["pretty"][name == "smol"]
+    line = prompt.layout.line("risk", '"HIGH"')
     start, whole = map(lexicon(name).encode, (prompt.before_line, prompt.before_line + line))
     assert whole[: len(start)] == start == list(prompt.tail[-len(start) :])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_spells_the_canonical_object(layout):
-    members = ['"a": "x"', '"b": true', '"c": null']
-    lines = "".join(layout.before + text + layout.after for text in members)
-    assert layout.opening + lines.removesuffix(layout.after) + "\n}" == object_text(members)
+@pytest.mark.parametrize("name", [name for name in LEXICONS if name != "metaspace"])
+def test_compact_json_has_lines_of_its_own_too(name):
+    prompt, vocabulary = prompt_of(lexicon(name), HARMLESS, style="compact")
+    assert (prompt.layout.opening, prompt.layout.before, prompt.layout.after) == ('{"', "", ',"')
+    line = prompt.layout.line("risk", '"HIGH"')
+    assert line == 'risk":"HIGH","'
+    start, whole = map(lexicon(name).encode, (prompt.before_line, prompt.before_line + line))
+    assert whole[: len(start)] == start == list(prompt.tail[-len(start) :])
+
+
+def test_compact_json_is_refused_where_a_quote_melts_with_a_name():
+    with pytest.raises(TokenizationError, match="no compact JSON layout .* use pretty JSON: a token spans"):
+        prompt_of(lexicon("metaspace"), HARMLESS, style="compact")
+
+
+MEMBERS = [('a"\n', '"x"'), ("b", "true"), ("c", "null")]
+SPELLED = {
+    "pretty": '{\n  "a\\"\\n": "x",\n  "b": true,\n  "c": null\n}',
+    "compact": '{"a\\"\\n":"x","b":true,"c":null}',
+}
+
+
+@pytest.mark.parametrize("style, layout", [(style, layout) for style in LAYOUTS for layout in LAYOUTS[style]])
+def test_every_layout_of_a_style_spells_the_same_object(style, layout):
+    lines = "".join(layout.line(*member) for member in MEMBERS)
+    assert layout.opening + lines.removesuffix(layout.after) + layout.end == layout.text(MEMBERS) == SPELLED[style]
+    assert json.loads(SPELLED[style]) == {'a"\n': "x", "b": True, "c": None}
+
+
+@pytest.mark.parametrize("style, layout", [(style, layout) for style in LAYOUTS for layout in LAYOUTS[style]])
+def test_a_layout_knows_where_each_member_stands(style, layout):
+    text = layout.text(MEMBERS)
+    found = [text[start:end] for start, end in layout.spans(MEMBERS)]
+    assert found == [f"{literal(name)}{layout.colon}{value}" for name, value in MEMBERS]
 
 
 def test_a_tokenizer_that_glues_the_brace_to_the_first_key_is_refused():
@@ -205,8 +234,8 @@ def test_a_tokenizer_that_glues_the_brace_to_the_first_key_is_refused():
     glue.train_from_iterator([text] * 9, trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False))
     glued = PreTrainedTokenizerFast(tokenizer_object=glue)
     schema = StructuredSchema({"risk": {"type": "enum", "choices": ["HIGH", "LOW"]}})
-    with pytest.raises(TokenizationError, match="no JSON layout has a clean token boundary .* a token spans"):
-        ChatFormat(Vocabulary(glued), glued).prompt(schema, ['"risk": "HIGH"', '"risk": "LOW"'])
+    with pytest.raises(TokenizationError, match="no pretty JSON layout has a clean token boundary .* another model: a token spans"):
+        ChatFormat(Vocabulary(glued), glued).prompt(schema, [("risk", '"HIGH"'), ("risk", '"LOW"')])
 
 
 def test_a_choice_that_melts_into_its_quotes_has_tokens_of_its_line():
@@ -214,7 +243,7 @@ def test_a_choice_that_melts_into_its_quotes_has_tokens_of_its_line():
     tokens = lexicon("qwen")
     schema = StructuredSchema({"sign": {"type": "enum", "choices": ["-", "", "A+"]}})
     prompt, vocabulary = prompt_of(tokens, schema)
-    lines = [prompt.layout.before + member("sign", literal(choice)) + prompt.layout.after for choice in ("-", "")]
+    lines = [prompt.layout.line("sign", literal(choice)) for choice in ("-", "")]
     ends = [[tokens.texts[i] for i in ids][-1] for ids in vocabulary.encode_after(prompt.before_line, lines)]
     assert ends == [b' "-",\n', b' "",\n']
 
@@ -223,7 +252,7 @@ def test_ids_come_from_encoding_the_line_where_two_of_them_spell_one_text():
     """`<` is a token and so is the byte 0x3C; looked up by text, the wrong one may answer."""
     tokens = lexicon("metaspace")
     prompt, vocabulary = prompt_of(tokens, HARMLESS)
-    line = prompt.layout.before + member("risk", literal("<")) + prompt.layout.after
+    line = prompt.layout.line("risk", literal("<"))
     [ids] = vocabulary.encode_after(prompt.before_line, [line])
     character, byte = (tokens.chat.convert_tokens_to_ids(token) for token in ("<", "<0x3C>"))
     assert vocabulary.bytes_of(character) == vocabulary.bytes_of(byte) == b"<"
@@ -404,7 +433,10 @@ def test_a_literal_is_the_json_of_its_value_with_characters_as_they_are(value):
     assert "\\u" not in literal(value) or value == "a\0b"
 
 
-def test_an_object_holds_its_members_in_order():
-    text = object_text([member("b", literal("x")), member('a"\n', literal(None))])
-    assert list(json.loads(text).items()) == [("b", "x"), ('a"\n', None)]
-    assert text == '{\n  "b": "x",\n  "a\\"\\n": null\n}'
+def test_the_instructions_ask_for_the_style_that_the_answer_has():
+    three = StructuredSchema({name: {"type": "boolean"} for name in "abc"})
+    assert '{\n  "a": ...,\n  "b": ...,\n  ...\n}' in instructions(three)
+    assert '{"a":...,"b":...,...}' in instructions(three, "compact")
+    one = StructuredSchema({"a": {"type": "boolean"}})
+    assert '{\n  "a": ...\n}\n' in instructions(one) and '{"a":...}\n' in instructions(one, "compact")
+    assert "without spaces" in instructions(one, "compact") and "without spaces" not in instructions(one)

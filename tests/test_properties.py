@@ -105,12 +105,12 @@ tiny_engine = cache(lambda backend: Engine(backend, "tiny"))
 
 def melts(name, schema):
     """Whether the tokenizer makes one line of two choices, or one token of a name and the values after it."""
-    for layout in LAYOUTS:
+    for layout in LAYOUTS["pretty"]:
         for field in schema:
             own = [json.dumps(choice, ensure_ascii=False) for choice in field.choices]
             texts = own + [f'"{text}"' for text in own if not text.startswith('"') and f'"{text}"' not in own]
-            lines = [f"{layout.before}{json.dumps(field.name, ensure_ascii=False)}: {text}" for text in texts]
-            tokens = [tuple(lexicon(name).encode_after(layout.opening, line + layout.after)) for line in lines]
+            lines = [layout.line(field.name, text) for text in texts]
+            tokens = [tuple(lexicon(name).encode_after(layout.opening, line)) for line in lines]
             if len(set(tokens)) < len(tokens) or len({ids[0] for ids in tokens}) > 1:
                 return True
     return False

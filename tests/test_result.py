@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from core.prompt import literal, member, object_text
+from core.prompt import LAYOUTS, literal
 from core.result import TOP_CHOICES, CacheReport, Decision, Result
 from core.schema import choice_key
 
@@ -32,7 +32,7 @@ DECISIONS = (
 
 
 def result(text=None, decisions=DECISIONS, phases=None):
-    written = object_text(member(d.name, literal(d.value)) for d in decisions)
+    written = LAYOUTS["pretty"][0].text((d.name, literal(d.value)) for d in decisions)
     return Result(
         decisions=decisions,
         text=written if text is None else text,

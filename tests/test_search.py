@@ -110,7 +110,7 @@ def test_a_choice_that_might_still_tie_is_read():
 
 
 def test_contenders_are_all_forks_before_anything_is_read_and_none_after_everything_is():
-    plan = hashed()._plans.plan(SCHEMA, "identify", False)[0]
+    plan = hashed()._plans.plan(Request(CONTEXT, SCHEMA, cache=False))[0]
     asked = Asked(plan.tries[0])
     likelihoods = dict((fork, likelihood) for likelihood, fork in contenders(asked))
     assert set(likelihoods) == set(range(len(plan.tries[0].forks)))
@@ -126,7 +126,7 @@ def test_contenders_are_all_forks_before_anything_is_read_and_none_after_everyth
 def test_what_a_pass_costs_decides_how_much_is_read(overhead, best_first):
     engine = hashed()
     engine.pass_overhead = overhead
-    assert pays(engine._plans.plan(SCHEMA, "identify", False)[0], overhead) == best_first
+    assert pays(engine._plans.plan(Request(CONTEXT, SCHEMA, cache=False))[0], overhead) == best_first
     assert engine.run_parallel(CONTEXT, SCHEMA).reading == ("best-first" if best_first else "complete")
     assert engine.run_parallel(CONTEXT, SCHEMA, complete=True).reading == "complete"
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import aclosing
+from typing import Any, get_args
 
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from core.grammar import MODES as ENGINE_MODES
 from core.presets import Preset
+from core.prompt import Style
 from core.resident import Status
 from core.schema import SchemaError, StructuredSchema
 from core.trace import Event, from_line, to_lines
@@ -20,6 +24,7 @@ from core.ui.components import Board, Notice
 from core.ui.inputs import InputError, Inputs, read_inputs
 from core.ui.launch import head, launch
 from core.ui.log import Log
+from core.ui.modes import MODES, STYLES
 from core.ui.page import build
 from core.ui.runs import Runs
 from core.ui.views import model_note, schema_note, schema_text
@@ -33,8 +38,9 @@ def resident(status: Status = READY) -> ScriptedResident:
     return ScriptedResident(ScriptedEngine(token_ms=1, pass_ms=30), status)
 
 
-def inputs(context: str = "text", schema: StructuredSchema = FOUR.schema) -> Inputs:
-    return read_inputs(context, schema_text(schema), 1.0, "pcd")
+def inputs(context: str = "text", temperature: float | None = 1.0, schema: str = FOUR_JSON, **options: Any) -> Inputs:
+    given = {"first": "pcd", "mode": "json", "style": "pretty", "cache": True} | options
+    return read_inputs(context, schema, temperature, **given)
 
 
 # --- wiring ---
@@ -116,12 +122,39 @@ def test_the_model_note_follows_the_status(status: Status, tone: str, words: str
 
 def test_an_empty_temperature_is_refused() -> None:
     with pytest.raises(InputError, match="the temperature is empty"):
-        read_inputs("text", FOUR_JSON, None, "pcd")
+        inputs(temperature=None)
 
 
 def test_a_wrong_schema_is_refused_with_its_own_words() -> None:
     with pytest.raises(SchemaError, match="the schema has no fields"):
-        read_inputs("text", "{}", 1.0, "pcd")
+        inputs(schema="{}")
+
+
+UNKNOWN = [
+    ({"mode": "strict"}, "baseline mode 'strict' is unknown; use one of: free, json, schema"),
+    ({"mode": None}, "baseline mode None is unknown"),
+    ({"mode": ["json"]}, "baseline mode ['json'] is unknown"),
+    ({"style": "tabs"}, "JSON style 'tabs' is unknown; use one of: pretty, compact"),
+    ({"cache": "yes"}, "prefix cache 'yes' is unknown; use true or false"),
+    ({"cache": 1}, "prefix cache 1 is unknown"),
+]
+
+
+@pytest.mark.parametrize("options, words", UNKNOWN)
+def test_an_option_that_does_not_exist_is_refused(options: dict, words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        inputs(**options)
+
+
+def test_the_page_has_words_for_every_mode_and_style_of_the_engine() -> None:
+    assert tuple(MODES) == ENGINE_MODES
+    assert tuple(STYLES) == get_args(Style)
+
+
+def test_the_board_and_the_controls_say_the_same_modes(config: dict) -> None:
+    [radio] = [c["props"] for c in config["components"] if c["props"].get("elem_id") == "mode"]
+    assert [value for _, value in radio["choices"]] == list(MODES)
+    assert all(mode.enforced in Board(Log()).js_on_load for mode in MODES.values())
 
 
 def test_the_prepared_log_keeps_the_order_of_names_that_look_like_numbers() -> None:
@@ -146,6 +179,14 @@ def test_a_log_only_grows_and_ends_as_the_trace() -> None:
     assert len({log.run for log in drawn}) == 1
     assert all(later.lines.startswith(log.lines) for log, later in zip(drawn, drawn[1:], strict=False))
     assert drawn[-1].lines.split("\n", 1)[1] == to_lines(there.engine.races[0].events)
+
+
+def test_mode_style_and_cache_reach_the_race() -> None:
+    there = resident()
+    asyncio.run(logs(Runs(there), "me", inputs(mode="schema", style="compact", cache=False)))
+    [race] = there.engine.races
+    assert (race.mode, race.style, race.request.cache) == ("schema", "compact", False)
+    assert race.trace("lane_end", "ar")[0].text == canonical(FOUR.schema, "compact")
 
 
 def test_a_second_start_of_the_same_session_does_nothing() -> None:
@@ -230,8 +271,7 @@ def test_without_a_model_run_says_what_to_do() -> None:
     [(" \n", 1.0, "the context is empty"), ("half \ud800", 1.0, "half a character"), ("text", -1, "above 0")],
 )
 def test_what_the_engine_refuses_is_said(context: str, temperature: float, message: str) -> None:
-    given = read_inputs(context, FOUR_JSON, temperature, "pcd")
-    [*_, last] = asyncio.run(logs(Runs(resident()), "me", given))
+    [*_, last] = asyncio.run(logs(Runs(resident()), "me", inputs(context, temperature)))
     assert message in events(last)[-1].message
 
 
@@ -267,6 +307,21 @@ def test_autoregressive_streams_and_ends_with_the_whole(client: Client) -> None:
     *events, last = map(json.loads, job.outputs())
     assert {event["kind"] for event in events} >= {"token", "row", "lane_end"}
     assert (last["kind"], last["state"]) == ("end", "done")
+
+
+def test_mode_style_and_cache_of_a_caller_reach_the_engine(client: Client, server: Server) -> None:
+    client.predict("text", FOUR_JSON, "schema", "compact", False, api_name="/autoregressive")
+    race = server[1].engine.races[-1]
+    assert (race.mode, race.style, race.request.cache) == ("schema", "compact", False)
+    result = json.loads(client.predict("text", FOUR_JSON, 1.0, "compact", False, api_name="/parallel"))
+    assert (result["values"], result["cache"]) == (json.loads(canonical(FOUR.schema)), "off")
+
+
+@pytest.mark.parametrize("options, words", UNKNOWN)
+def test_endpoints_refuse_an_option_that_does_not_exist(client: Client, options: dict, words: str) -> None:
+    for name in ("/parallel", "/autoregressive") if "mode" not in options else ("/autoregressive",):
+        with pytest.raises(AppError, match=re.escape(words)):
+            client.predict("text", FOUR_JSON, **options, api_name=name)
 
 
 @pytest.mark.parametrize("name", ["/parallel", "/autoregressive"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core.engine import Engine, PromptTooLong, Request
-from core.prompt import literal, member
+from core.prompt import literal
 from core.schema import SchemaError, StructuredSchema
 from core.vocabulary import TokenizationError
 from tests import oracle
@@ -36,7 +36,7 @@ def oracle_winner(engine, name, schema, field, values):
     prepared, tokens = engine.prepare(Request(CONTEXT, schema)), lexicon(name)
     prompt = prepared.plan.prompt
     lines = [
-        prompt.layout.before + member(other.name, literal(values[other.name])) + prompt.layout.after
+        prompt.layout.line(other.name, literal(values[other.name]))
         for other in schema
         if other.name in field.depends_on
     ]

@@ -25,8 +25,11 @@ function blankLane() {
     ms: null, // the last engine time received
     passes: null,
     tokens: null,
+    forced: null, // of the tokens: the grammar left no other
     firstToken: null, // the first `token` event
-    rate: null, // tokens a second
+    firstTokenMs: null,
+    rate: null, // tokens a second, from the first to the last
+    phases: new Map(), // milliseconds by phase, in order of appearance
     cache: null,
     how: '', // how it ended
     characters: [], // of its JSON
@@ -35,7 +38,7 @@ function blankLane() {
 }
 
 function blankRow(name, description) {
-  return { name, description, decided: null, text: '', flags: [], partial: false };
+  return { name, description, decided: null, text: '', flags: [], partial: false, lenient: '' };
 }
 
 function fold(state, event) {
@@ -88,6 +91,10 @@ const FOLD = {
     lane.passes = event.passes;
   },
 
+  phase(state, event, lane) {
+    lane.phases.set(event.phase, (lane.phases.get(event.phase) ?? 0) + event.took_ms);
+  },
+
   field(state, event) {
     const row = state.rows.get(event.name);
     if (row) change(state, row, { decided: event });
@@ -98,16 +105,23 @@ const FOLD = {
     if (!lane.firstToken) state.message = 'The baseline writes token by token.';
     lane.tokens = event.tokens;
     lane.passes = event.passes;
+    lane.forced = (lane.forced ?? 0) + Number(event.forced);
     lane.firstToken ??= event;
+    lane.firstTokenMs = lane.firstToken.ms;
     const seconds = (event.ms - lane.firstToken.ms) / 1000;
     if (seconds > 0) lane.rate = (event.tokens - lane.firstToken.tokens) / seconds;
   },
 
   row(state, event, lane) {
-    const { name, text, flags, partial, start, end } = event;
+    const { name, text, flags, partial, lenient = '', start, end } = event;
     const rows = event.invented ? state.invented : state.rows;
+    if (event.invented && !flags.length) { // of a draft that was withdrawn
+      state.changed.delete(rows.get(name));
+      rows.delete(name);
+      return;
+    }
     if (!rows.has(name)) rows.set(name, blankRow(name, 'not in the schema'));
-    change(state, rows.get(name), { text, flags, partial });
+    change(state, rows.get(name), { text, flags, partial, lenient });
     if (start >= 0) lane.members.set(start, { name, start, end });
   },
 
@@ -116,8 +130,8 @@ const FOLD = {
   },
 
   lane_end(state, event, lane) {
-    const { ms, how, passes, tokens, cache } = event;
-    Object.assign(lane, { running: false, ended: true, ms, how, passes, tokens, cache });
+    const { ms, how, passes, tokens, cache, forced, first_token_ms: firstTokenMs, tokens_per_s: rate } = event;
+    Object.assign(lane, { running: false, ended: true, ms, how, passes, tokens, cache, forced, firstTokenMs, rate });
     if (event.lane === 'pcd') setAssembled(state, lane, event.text);
     changeAll(state);
     state.milestone = `${LANE_NAMES[event.lane]} finished: ${duration(ms).join(' ')}.`;
@@ -158,15 +172,10 @@ function addText(lane, text) {
   for (const character of text) lane.characters.push(character);
 }
 
-// One member a line after the opening brace, in the order of the fields.
+// The whole text at once; each field has said where its member stands.
 function setAssembled(state, lane, text) {
-  const names = [undefined, ...state.rows.keys()];
-  lane.characters = [];
-  text.split('\n').forEach((line, i) => {
-    if (i > 0) addText(lane, '\n');
-    const start = lane.characters.length + line.search(/\S|$/);
-    addText(lane, line);
-    const name = names[i];
-    if (name !== undefined) lane.members.set(start, { name, start, end: lane.characters.length });
-  });
+  lane.characters = [...text];
+  for (const { name, decided } of state.rows.values()) {
+    if (decided) lane.members.set(decided.start, { name, start: decided.start, end: decided.end });
+  }
 }

@@ -36,10 +36,21 @@ function fill(node, row, state) {
   node.querySelector('.bar i').style.transform = `scaleX(${decided?.probability ?? 0})`;
   setText(node.querySelector('.percent'), decided ? atLeast(decided) + percent(decided.probability) : '');
   node.querySelector('.share').title = decided ? shares(decided) : '';
-  setCut(node.querySelector('.ar'), row.text);
+  fillWritten(node.querySelector('.ar'), row);
   fillFlags(node.querySelector('.flags'), flagsOf(row, state));
   node.dataset.verdict = row.flags.at(-1) ?? '';
   node.classList.toggle('decided', Boolean(decided));
+}
+
+// A value that is no JSON stands as it was written; what a lenient reader would take it for is beside it.
+function fillWritten(cell, { text, lenient }) {
+  const note = lenient && readLeniently(lenient);
+  if (cell.textContent !== literal(text + note)) {
+    const beside = document.createElement('small');
+    beside.textContent = literal(note);
+    cell.replaceChildren(literal(text), beside);
+  }
+  setTitle(cell, note ? `${text}\nis no JSON; a lenient reader would take it for\n${lenient}` : text);
 }
 
 // What the bar's tooltip says: the likeliest choices, and how much the model wanted any of them.

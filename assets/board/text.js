@@ -40,6 +40,29 @@ const READINGS = new Map(Object.entries({
   'best-first': 'PCD reads until no other choice can win',
 }));
 
+const PHASES = new Map(Object.entries({
+  plan: 'the schema compiled or found, the text tokenised',
+  head: 'the pass over the instructions',
+  'head + context': 'the pass over the whole prompt',
+  context: 'the pass over the text, after the stored instructions',
+  'context + tree': 'one pass over the text and every allowed choice',
+  tree: 'the pass over every allowed choice',
+  prior: 'the pass over a text without content',
+  scoring: 'probabilities of the choices',
+  assembly: 'the JSON, put together in code',
+  prefill: 'the pass over the prompt',
+  decode: 'the passes that write',
+  mask: 'which tokens may come next',
+  detokenise: 'tokens to text',
+}));
+
+const CACHES = new Map(Object.entries({
+  hit: 'the stored prefix of the prompt was used',
+  miss: 'no prefix was stored yet: the whole prompt is read',
+  off: 'no stored prefix is used: the whole prompt is read',
+  fallback: 'the stored prefix failed its check: the whole prompt is read',
+}));
+
 // Milliseconds under 10 s, seconds from there on; [number, unit].
 function duration(ms) {
   return ms < 9999.95 ? [ms.toFixed(1), 'ms'] : [(ms / 1000).toFixed(2), 's'];
@@ -58,6 +81,11 @@ function factor(speedUp) {
 // A value as JSON; integers past 2^53 arrive as BigInt.
 function valueText(value) {
   return typeof value === 'bigint' ? String(value) : JSON.stringify(value);
+}
+
+// Beside a written value that is no JSON.
+function readLeniently(value) {
+  return ` ≈ ${value}, read leniently`;
 }
 
 // Reviver of JSON.parse that keeps every digit of an integer.
@@ -79,8 +107,13 @@ function setText(node, given) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+function setTitle(node, given) {
+  const text = literal(given);
+  if (node.title !== text) node.title = text;
+}
+
 // Text that may be cut by an ellipsis: whole in the tooltip.
 function setCut(node, text, title = text) {
   setText(node, text);
-  if (node.title !== literal(title)) node.title = literal(title);
+  setTitle(node, title);
 }

@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 from core.ui.log import Log
+from core.ui.modes import script
 from core.ui.note import Note
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -22,6 +23,7 @@ _BOARD_PARTS = (
     "board/text.js",
     "board/fold.js",
     "board/clock.js",
+    "board/phases.js",
     "board/rows.js",
     "board/raw.js",
     "board/highlight.js",
@@ -34,13 +36,13 @@ _MOUNT = "const shown = {}(element); watch('value', () => shown.show(props.value
 
 
 class Board(gr.HTML):
-    """Draws a `Log`: both lanes' clocks, a row per field, the JSON of both."""
+    """Draws a `Log`: both lanes' clocks and where their time goes, a row per field, the JSON of both."""
 
     def __init__(self, value: Log = Log(), **options: Any) -> None:
         super().__init__(
             value=value,
             html_template=asset("board.html"),
-            js_on_load="".join(map(asset, _BOARD_PARTS)) + _MOUNT.format("createBoard"),
+            js_on_load=script() + "".join(map(asset, _BOARD_PARTS)) + _MOUNT.format("createBoard"),
             apply_default_css=False,
             **options,
         )

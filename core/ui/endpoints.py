@@ -14,6 +14,7 @@ import gradio as gr
 
 from core.schema import StructuredSchema
 from core.trace import RunEnded, to_lines
+from core.ui.inputs import check_mode, check_options
 
 if TYPE_CHECKING:
     from core.engine import Engine
@@ -26,10 +27,14 @@ POLL_S = 0.02
 def add_endpoints(resident: Resident) -> None:
     """Adds `/parallel` and `/autoregressive` to the Blocks being built."""
 
-    async def parallel(context: str, schema: str, temperature: float = 1.0) -> str:
+    async def parallel(
+        context: str, schema: str, temperature: float = 1.0, style: str = "pretty", cache: bool = True
+    ) -> str:
         """Decides every field of a schema (JSON text) in one pass; returns the result as JSON text."""
         try:
-            job = _engine(resident).submit(context, StructuredSchema.from_json(schema), temperature)
+            check_options(style, cache)
+            spec = StructuredSchema.from_json(schema)
+            job = _engine(resident).submit(context, spec, temperature, style=style, cache=cache)
         except ValueError as error:
             raise _refusal(str(error)) from None
         try:
@@ -41,10 +46,15 @@ def add_endpoints(resident: Resident) -> None:
         finally:
             job.cancel()
 
-    async def autoregressive(context: str, schema: str, mode: str = "json") -> AsyncIterator[str]:
+    async def autoregressive(
+        context: str, schema: str, mode: str = "json", style: str = "pretty", cache: bool = True
+    ) -> AsyncIterator[str]:
         """Lets the model write the JSON; one event as JSON text at a time, the last one of kind `end`."""
         try:
-            race = _engine(resident).race(context, StructuredSchema.from_json(schema), order=("ar",), mode=mode)
+            check_mode(mode)
+            check_options(style, cache)
+            spec = StructuredSchema.from_json(schema)
+            race = _engine(resident).race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)
         except ValueError as error:
             raise _refusal(str(error)) from None
         try:

@@ -12,7 +12,7 @@ from core.ui.components import asset
 SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
-STYLES = ("page.css", "notice.css", "board.css", "board/table.css", "board/narrow.css")
+STYLES = ("page.css", "notice.css", "board.css", "board/phases.css", "board/table.css", "board/narrow.css")
 
 
 def launch(page: gr.Blocks, host: str, port: int) -> str:

@@ -11,8 +11,9 @@ from core.resident import Resident
 from core.ui.components import Board, Notice
 from core.ui.endpoints import add_endpoints
 from core.ui.log import Log
+from core.ui.modes import MODES, STYLES
 from core.ui.views import preset_note, schema_note, schema_text
-from core.ui.wiring import Parts, wire
+from core.ui.wiring import Parts, Settings, wire
 
 TITLE = "Parallel constrained decoding beside streamed JSON"
 LEDE = (
@@ -24,17 +25,22 @@ ORDERS = [("PCD first", "pcd"), ("Baseline first", "ar")]
 
 def build(resident: Resident, presets: Sequence[Preset]) -> gr.Blocks:
     with gr.Blocks(title=TITLE, fill_width=True) as page:
-        parts = _layout(presets)
+        model = _masthead()
+        parts = _race(model, presets)
         wire(page, parts, resident, presets)
         add_endpoints(resident)
     return page
 
 
-def _layout(presets: Sequence[Preset]) -> Parts:
-    first = presets[0]
+def _masthead() -> Notice:
     with gr.Row(elem_id="masthead"):
         gr.Markdown(f"# {TITLE}\n{LEDE}", elem_id="title")
-        model = Notice(elem_id="model")
+        return Notice(elem_id="model")
+
+
+def _race(model: Notice, presets: Sequence[Preset]) -> Parts:
+    """Controls and editors, and the board beside them."""
+    first = presets[0]
     with gr.Row(elem_id="bench"):
         with gr.Column(elem_id="controls"):
             preset = gr.Dropdown([(p.title, p.id) for p in presets], value=first.id, label="Scenario", elem_id="preset")
@@ -42,9 +48,7 @@ def _layout(presets: Sequence[Preset]) -> Parts:
                 run = gr.Button("Run", variant="primary", elem_id="run")
                 stop = gr.Button("Stop", interactive=False, elem_id="stop")
             gr.HTML('<p id="click-to-screen" title="waiting, both lanes, network and drawing"></p>')
-            with gr.Row(elem_id="settings"):
-                first_lane = gr.Radio(ORDERS, value="pcd", label="Order", elem_id="order")
-                temperature = gr.Number(1.0, label="Temperature", step=0.1, elem_id="temperature")
+            settings = _settings()
         with gr.Column(elem_id="editors"):
             about = Notice(preset_note(first), elem_id="about")
             context = gr.Textbox(first.context, label="Context", lines=9, max_lines=9, elem_id="context")
@@ -53,4 +57,17 @@ def _layout(presets: Sequence[Preset]) -> Parts:
             verdict = Notice(schema_note(text), elem_id="verdict")
         with gr.Column(elem_id="result"):
             board = Board(Log.prepared(first.schema), elem_id="board")
-    return Parts(model, preset, about, run, stop, first_lane, temperature, context, schema, verdict, board)
+    return Parts(model, preset, about, run, stop, settings, context, schema, verdict, board)
+
+
+def _settings() -> Settings:
+    """How the race is run: one panel, the baseline's mode above what both lanes share."""
+    modes = [(f"{name}: {mode.explained}", name) for name, mode in MODES.items()]
+    styles = [(name.capitalize(), name) for name in STYLES]
+    with gr.Column(elem_id="settings"):
+        mode = gr.Radio(modes, value="json", label="Baseline mode", elem_id="mode")
+        style = gr.Radio(styles, value="pretty", label="JSON style", elem_id="style")
+        first_lane = gr.Radio(ORDERS, value="pcd", label="Order", elem_id="order")
+        temperature = gr.Number(1.0, label="Temperature", step=0.1, elem_id="temperature")
+        cache = gr.Checkbox(True, label="Prefix cache", elem_id="cache")
+    return Settings(mode, style, cache, first_lane, temperature)

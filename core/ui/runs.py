@@ -104,7 +104,14 @@ class _Run:
     def _started(self) -> Race:
         given = self._inputs
         return self._resident.engine.race(
-            given.context, given.schema, temperature=given.temperature, order=given.order, asked=self._asked
+            given.context,
+            given.schema,
+            temperature=given.temperature,
+            order=given.order,
+            mode=given.mode,
+            style=given.style,
+            cache=given.cache,
+            asked=self._asked,
         )
 
     def _waited_ms(self) -> float:

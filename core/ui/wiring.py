@@ -33,6 +33,17 @@ _AT_ONCE: dict[str, Any] = {**_QUIET, "queue": False}
 
 
 @dataclass(frozen=True)
+class Settings:
+    """How a race is run."""
+
+    mode: gr.Radio
+    style: gr.Radio
+    cache: gr.Checkbox
+    first_lane: gr.Radio
+    temperature: gr.Number
+
+
+@dataclass(frozen=True)
 class Parts:
     """The components that take part in an event."""
 
@@ -41,8 +52,7 @@ class Parts:
     about: Notice
     run: gr.Button
     stop: gr.Button
-    first_lane: gr.Radio
-    temperature: gr.Number
+    settings: Settings
     context: gr.Textbox
     schema: gr.Code
     verdict: Notice
@@ -90,10 +100,17 @@ def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
 
 def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     async def run(
-        context: str, schema: str, temperature: float | None, first_lane: Lane, request: gr.Request
+        context: str,
+        schema: str,
+        temperature: float | None,
+        first_lane: Lane,
+        mode: str,
+        style: str,
+        cache: bool,
+        request: gr.Request,
     ) -> AsyncIterator[tuple[Any, ...]]:
         try:
-            inputs = read_inputs(context, schema, temperature, first_lane)
+            inputs = read_inputs(context, schema, temperature, first_lane, mode, style, cache)
         except ValueError as error:
             yield Log.refused(str(error)), gr.skip(), gr.skip(), []
             return
@@ -109,7 +126,9 @@ def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     async def ready() -> tuple[gr.Button, gr.Button]:
         return gr.Button(interactive=True), gr.Button(interactive=False)
 
-    inputs = [parts.context, parts.schema, parts.temperature, parts.first_lane]
+    settings = parts.settings
+    how = [settings.temperature, settings.first_lane, settings.mode, settings.style, settings.cache]
+    inputs = [parts.context, parts.schema, *how]
     buttons = [parts.run, parts.stop]
     # Without a limit on concurrency, so that a second user's run starts and shows that it waits for the engine.
     ended = parts.run.click(run, inputs, [parts.board, *buttons, drawn], concurrency_limit=None, **_QUIET)

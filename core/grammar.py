@@ -1,0 +1,144 @@
+"""What the baseline may write: nothing is enforced, any JSON object, or the schema itself.
+
+A constraint follows the object as it grows, from the opening that the prompt's tail already
+holds. Grammars are llguidance's; knows nothing of models or clocks.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, Literal, Protocol, get_args
+
+import llguidance.hf
+import numpy as np
+from llguidance import LLMatcher
+from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
+
+from core.prompt import Layout, literal
+from core.schema import StructuredSchema
+from core.vocabulary import Vocabulary
+
+#: free: the prompt alone. json: any JSON object. schema: the keys in order, each with one of its choices.
+Mode = Literal["free", "json", "schema"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+#: Compiled grammars that are kept.
+MAX_GRAMMARS = 32
+
+_ANY_OBJECT = LLMatcher.grammar_from_json_schema({"type": "object"})
+
+
+class Constraint(Protocol):
+    """Which tokens may come next."""
+
+    closed: bool  # the object is complete
+
+    def bits(self) -> np.ndarray | None:
+        """int32, 32 tokens a word; None where all may come."""
+        ...
+
+    def advance(self, token: int) -> None: ...
+
+    def forced(self) -> list[int]:
+        """The tokens that can only come next, taken as written."""
+        ...
+
+
+class Grammars:
+    """The constraints of one tokenizer, which is made ready once (about 0.3 s)."""
+
+    def __init__(self, tokenizer: Any, vocabulary: Vocabulary, vocab_size: int, end_ids: frozenset[int]) -> None:
+        self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocab_size, eos_token=sorted(end_ids))
+        self._vocabulary = vocabulary
+        self._vocab_size = vocab_size
+        self._kept = lru_cache(MAX_GRAMMARS)(self._compiled)
+
+    def start(self, mode: Mode, schema: StructuredSchema, layout: Layout, cache: bool = True) -> Constraint:
+        """The state after the layout's opening; `cache`: whether a grammar that was compiled before is used."""
+        if mode == "free":
+            return Unguided(self._vocabulary, layout.opening)
+        grammar = canonical_grammar(schema, layout) if mode == "schema" else _ANY_OBJECT
+        matcher = self._kept(grammar).deep_copy() if cache else self._compiled(grammar)
+        matcher.consume_tokens(self._tokenizer.tokenize_str(layout.opening))
+        assert not matcher.is_error(), matcher.get_error()
+        return Guided(matcher, self._vocab_size)
+
+    def _compiled(self, grammar: str) -> LLMatcher:
+        return LLMatcher(self._tokenizer, grammar)
+
+
+class Guided:
+    """A constraint that a grammar enforces."""
+
+    def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
+        self._matcher = matcher
+        self._bits = allocate_token_bitmask(1, vocab_size)
+
+    def bits(self) -> np.ndarray:
+        fill_next_token_bitmask(self._matcher, self._bits)
+        return self._bits[0]
+
+    def advance(self, token: int) -> None:
+        allowed = self._matcher.consume_token(token)
+        assert allowed, self._matcher.get_error()
+
+    def forced(self) -> list[int]:
+        tokens = [] if self.closed else self._matcher.compute_ff_tokens()
+        if tokens:
+            self._matcher.consume_tokens(tokens)
+        return tokens
+
+    @property
+    def closed(self) -> bool:
+        return self._matcher.is_accepting()
+
+
+class Unguided:
+    """Enforces nothing; sees by its braces when the object is complete, so that nobody waits for what follows it."""
+
+    def __init__(self, vocabulary: Vocabulary, opening: str) -> None:
+        self._vocabulary = vocabulary
+        self._depth = 0
+        self._in_string = self._escaped = self.closed = False
+        self._read(opening.encode())
+
+    def bits(self) -> None:
+        return None
+
+    def advance(self, token: int) -> None:
+        self._read(self._vocabulary.bytes_of(token))
+
+    def forced(self) -> list[int]:
+        return []
+
+    def _read(self, text: bytes) -> None:
+        for byte in text:
+            if self._escaped:
+                self._escaped = False
+            elif byte == 0x22:  # "
+                self._in_string = not self._in_string
+            elif self._in_string:
+                self._escaped = byte == 0x5C  # \
+            elif byte in b"{}":
+                self._depth += 1 if byte == 0x7B else -1
+                self.closed = self.closed or self._depth == 0
+
+
+def canonical_grammar(schema: StructuredSchema, layout: Layout) -> str:
+    """Lark for the object as this layout spells it, fields in order, so that keys and punctuation are forced.
+
+    A general JSON Schema grammar leaves white space open, and then nothing is forced.
+    """
+    parts, values = [], []
+    before = layout.start
+    for number, field in enumerate(schema):
+        parts.append(f"{_quoted(before + literal(field.name)[1:] + layout.colon)} VALUE_{number}")
+        values.append(f"VALUE_{number}: {' | '.join(_quoted(literal(choice)) for choice in field.choices)}")
+        before = layout.between
+    return "\n".join([f"start: {' '.join(parts)} {_quoted(layout.end)}", *values])
+
+
+def _quoted(text: str) -> str:
+    """A string of Lark, which are JSON's."""
+    return json.dumps(text, ensure_ascii=False)
