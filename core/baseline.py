@@ -58,7 +58,7 @@ def write(
             count += 1
             is_last = number == len(chosen) + len(forced)
             how: How | None = "closed" if is_last and constraint.closed else "limit" if count == limit else None
-            yield Written(token, characters.decode(vocabulary.bytes_of(token)), number > len(chosen), how)
+            yield Written(token, characters.decode(vocabulary.written(token)), number > len(chosen), how)
             if how:
                 return
         lap("detokenise")

@@ -107,7 +107,7 @@ class Unguided:
         return None
 
     def advance(self, token: int) -> None:
-        self._read(self._vocabulary.bytes_of(token))
+        self._read(self._vocabulary.written(token))
 
     def forced(self) -> list[int]:
         return []

@@ -11,7 +11,7 @@ from core.schema import Choice, StructuredSchema, unique_object
 
 FOLDER = Path(__file__).parents[1] / "presets"
 
-_TEXTS = ("id", "title", "description", "context", "look_for")
+_TEXTS = ("id", "title", "description", "context", "look_for", "pcd_loses")
 
 
 class PresetError(ValueError):
@@ -29,6 +29,8 @@ class Preset:
     expected: Mapping[str, Choice] = field(default_factory=dict)
     #: one sentence on what to watch
     look_for: str = ""
+    #: where the baseline is the faster lane: why
+    pcd_loses: str = ""
 
     @classmethod
     def load(cls, file: Path) -> Preset:

@@ -48,6 +48,8 @@ class Vocabulary:
             text: entry["id"] for text, entry in added.items() if text.replace("▁", " ").strip()
         }
         self._control_ids = frozenset(self.control.values())
+        #: Tags such as `<think>`, which a model writes as one token and a reader sees.
+        self._tags = {entry["id"]: text.encode() for text, entry in added.items() if not entry["special"]}
         blanks = [entry for text, entry in added.items() if text not in self.control]
         ids = data["model"]["vocab"]
         if isinstance(ids, dict):
@@ -121,6 +123,10 @@ class Vocabulary:
     def bytes_of(self, token: int) -> bytes:
         """The bytes a token stands for; empty for control tokens and for ids without text."""
         return self._bytes.get(token, b"")
+
+    def written(self, token: int) -> bytes:
+        """What a reader sees of a token that a model wrote: `bytes_of`, and added tokens that are not special."""
+        return self._bytes.get(token) or self._tags.get(token, b"")
 
     def starting(self, text: bytes) -> Iterator[tuple[int, bytes]]:
         """Tokens that are a beginning of `text`, all of it included."""

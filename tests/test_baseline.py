@@ -103,6 +103,15 @@ def test_nothing_is_enforced_in_free_mode(name):
     assert (end["how"], end["text"], end["forced"]) == ("closed", "{\n" + answer, 0)
 
 
+def test_a_tag_that_is_one_token_is_seen_in_a_free_answer_and_a_control_token_is_not():
+    tokens = lexicon("qwen")
+    tag, control = (tokens.chat.convert_tokens_to_ids(text) for text in ("<tool_call>", "<|im_start|>"))
+    ids = [tag, control, *tokens.encode_after(OPENING, ' "a": 1}')]
+    free = constraint("free", tokens)
+    written = list(write(Scripted(ids), free, Vocabulary(tokens.chat), frozenset(), 100))
+    assert [w.text for w in written[:2]] == ["<tool_call>", ""] and written[-1].how == "closed"
+
+
 # --- the schema enforced ---
 
 MIXED = StructuredSchema(

@@ -1,12 +1,10 @@
 """What the baseline wrote, read from text alone: no model, no tokens."""
 
 import json
-import random
-import time
 
 import pytest
 
-from core.compare import Flag, Member, NoScalar, Row, compare, read_members
+from core.compare import Flag, Row, compare
 from core.schema import StructuredSchema
 
 SCHEMA = StructuredSchema(
@@ -33,10 +31,6 @@ def writing(text, **options):
 
 def row(comparison, name):
     return next(row for row in (*comparison.rows, *comparison.invented) if row.name == name)
-
-
-def written(text):
-    return {member.name: member.value for member in read_members(text)}
 
 
 # --- one field: the verdict ---
@@ -253,129 +247,6 @@ def test_the_token_limit_marks_even_an_object_that_closed():
     assert comparison.rows[0] == Row("priority", '"HIGH"', (SAME,), partial=False)
 
 
-STRICT_TEXTS = [
-    CLEAN, "{}", '{"a":1e5}', '{"a":-0}', '{"a":-}', '{"a":+1}', '{"a":.5}', '{"a":1.}', '{"a":01}', '{"a":0x1}',
-    '{"a":"\\/"}', '{"a":"\\x"}', '{"a":"\\u12"}', '{"a":"\\ud800"}', '{"a":"\t"}', '{"a":"\x7f"}', '{"a":"\u2028"}',
-    '{"a":1,"a":2}', '{"a":1,}', '{,"a":1}', '{"a" 1}', '{"a":1 "b":2}', '{"a"::1}', '{"a":[1,]}', '{"a":[1}}',
-    '{"a":{"b":}}', '{"a":NaN}', '{"a":Infinity}', '{"a":-Infinity}', '{"a":nul}', '{"a":TRUE}', "{'a':1}", "{a:1}",
-    '{"a":1//x\n}', '{/**/"a":1}', '{\xa0"a":1}', '{"a":"\\""}', '{"a":"\\\\"}', '{"a":"}{"}', '{1:2}', '{"a":(1)}',
-]  # fmt: skip
-
-
-def strictly_json(text):
-    def refuse(constant):
-        raise ValueError(constant)
-
-    try:
-        json.loads(text, parse_constant=refuse)
-    except ValueError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("text", STRICT_TEXTS)
-def test_the_strict_verdict_is_the_one_of_json(text):
-    assert (finished(text).outcome == "parsed") == strictly_json(text)
-
-
-def test_the_strict_verdict_is_the_one_of_json_on_damaged_texts():
-    chance, verdicts = random.Random(7), set()
-    for _ in range(3000):
-        text = json.dumps(random_object(chance), ensure_ascii=chance.random() < 0.5)
-        at = chance.randrange(1, len(text))
-        text = text[:at] + chance.choice(["", ",", '"', "}", "{", "1", "\\", " "]) + text[at + chance.randrange(2) :]
-        # Text behind the closing brace is allowed: some start of the text is JSON.
-        parses = any(strictly_json(text[: end + 1]) for end, char in enumerate(text) if char == "}")
-        assert (finished(text).outcome == "parsed") == parses, text
-        verdicts.add(finished(text).outcome)
-    assert verdicts == {"parsed", "not_parsable", "truncated"}
-
-
-# --- finding and reading the object ---
-
-
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        ('<think>maybe {"priority":"LOW"}</think>{"priority":"HIGH"}', {"priority": "HIGH"}),
-        ('<think></think>\n{"a":"B"}', {"a": "B"}),
-        ('<think>{"a":"x"} and on', {}),
-        ('{"a":"<think>","b":"</think>"}', {"a": "<think>", "b": "</think>"}),
-        ('```json {"why":"show ```py blocks","ok":true} ```', {"why": "show ```py blocks", "ok": True}),
-        ('```bash ls``` then ```json {"a":"B"}```', {"a": "B"}),
-        ('in {braces}, {} and {{x}}: {"a":"B"}', {"a": "B"}),
-        ('{"a":"B"} or {"a":"C"}', {"a": "B"}),
-        ('{"a":"}{","b":true}', {"a": "}{", "b": True}),
-        ('{"q":"say \\"no\\", then go","k":"x"}', {"q": 'say "no", then go', "k": "x"}),
-        ('{"a":[{"b":"]}"},[]],"c":1}', {"a": NoScalar.NESTED, "c": 1}),
-        ('{"a":1.0,"b":-2,"c":null}', {"a": 1.0, "b": -2, "c": None}),
-        ('{"a" \n:\t1 }', {"a": 1}),
-        ("{'tier': 'P1', 'vip': None}", {"tier": NoScalar.INVALID, "vip": NoScalar.INVALID}),
-        ('{"dir":"C:\\Hotel","ok":true}', {"dir": NoScalar.INVALID, "ok": True}),
-        ('{"C:\\Hotel":1}', {"C:\\Hotel": 1}),
-        ('{"score":NaN,"a":"B"}', {"score": NoScalar.INVALID, "a": "B"}),
-        ('{"a":1 "b":2}', {"a": 1, "b": 2}),
-        ('{"a":yes it is, "b":2}', {"a": NoScalar.INVALID, "b": 2}),
-        ('{// "note"\n"a":1}', {"a": 1}),
-        ('{# why\n"a":{"b":1}}', {"a": NoScalar.NESTED}),
-        ('{"a":,"b":]"c":3}', {"a": NoScalar.UNFINISHED, "b": NoScalar.UNFINISHED, "c": 3}),
-        ('{"a":1, {"x":2}, "b":3}', {"a": 1, "b": 3}),
-        ('{{"a":1}}', {"a": 1}),
-        ('{} or {"a":1}', {}),
-    ],
-)
-def test_the_reader_finds_the_members(text, expected):
-    found = written(text)
-    assert found == expected
-    assert [type(value) for value in found.values()] == [type(value) for value in expected.values()]
-
-
-def test_a_member_knows_where_it_stands():
-    text = '{ "a" : "x\\"}" ,\n"b":tr'
-    assert read_members(text) == (
-        Member("a", 2, 14, 'x"}', '"x\\"}"', complete=True),
-        Member("b", 17, 23, NoScalar.UNFINISHED, "tr", complete=False),
-    )
-    assert [text[member.start : member.end] for member in read_members(text)] == ['"a" : "x\\"}"', '"b":tr']
-
-
-def random_object(chance):
-    scalars = [0, -7, 2.5, 1e30, True, False, None, "", "HIGH", "true", "1"]
-    pieces = [*"\"\\{}[]:,'\n é😀a\u202e\ud83d", "<think>", "```"]
-
-    def text():
-        return "".join(chance.choices(pieces, k=chance.randrange(6)))
-
-    def value(depth):
-        kind = chance.randrange(4 if depth else 2)
-        if kind == 0:
-            return chance.choice(scalars)
-        if kind == 1:
-            return text()
-        if kind == 2:
-            return [value(depth - 1) for _ in range(chance.randrange(4))]
-        return {text(): value(depth - 1) for _ in range(chance.randrange(4))}
-
-    return {f"{index}{text()}": value(3) for index in range(chance.randrange(1, 7))}
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_valid_objects_are_read_as_json_reads_them(seed):
-    chance = random.Random(seed)
-    for _ in range(150):
-        indent, ascii_only = chance.choice([None, 0, 2]), chance.random() < 0.5
-        text = json.dumps(random_object(chance), indent=indent, ensure_ascii=ascii_only)
-        members, values = read_members(text), json.loads(text)
-        assert [member.name for member in members] == [
-            name.encode("utf-8", "backslashreplace").decode() for name in values
-        ]
-        for member, value in zip(members, values.values(), strict=True):
-            assert member.complete and text[member.start : member.end].endswith(member.text)
-            assert json.loads(member.text) == value
-            expected = NoScalar.NESTED if isinstance(value, list | dict) else value
-            assert (member.value, type(member.value)) == (expected, type(expected))
-
-
 # --- every cut ---
 
 CUT_TEXTS = [
@@ -390,30 +261,13 @@ CUT_TEXTS = [
 ]
 
 
-def check_every_cut(text):
-    before = ()
-    for cut in range(len(text) + 1):
-        members = read_members(text[:cut])
-        assert [(m.name, m.start) for m in members[: len(before)]] == [(m.name, m.start) for m in before]
-        for was, now in zip(before, members):
-            assert now.text.startswith(was.text)
-            assert not was.complete or now == was
-        before = members
-        for comparison in (writing(text[:cut]), finished(text[:cut])):
-            for shown in (*comparison.rows, *comparison.invented):
-                assert "\ufffd" not in (shown.name + shown.text).encode("utf-8").decode("utf-8")
-
-
+@pytest.mark.parametrize("opening", ["", "{\n"])
 @pytest.mark.parametrize("text", CUT_TEXTS)
-def test_at_every_cut_nothing_raises_and_no_member_is_taken_back(text):
-    check_every_cut(text)
-
-
-def test_at_every_cut_of_noise_nothing_raises_and_no_member_is_taken_back():
-    chance = random.Random(11)
-    pieces = [*"{}[]:,\"'\\/ \n1", '{"', '"vip"', '"a":', "'b':", "true", "\\ud83d", "\\ude00", "<think>", "</think>"]
-    for _ in range(300):
-        check_every_cut("".join(chance.choices(pieces, k=30)))
+def test_every_cut_is_drawn_in_whole_characters(text, opening):
+    for cut in range(len(text) + 1):
+        for comparison in (writing(opening + text[:cut]), finished(opening + text[:cut])):
+            for shown in (*comparison.rows, *comparison.invented):
+                assert "\ufffd" not in (shown.name + shown.text + shown.lenient).encode("utf-8").decode("utf-8")
 
 
 def test_an_emoji_appears_at_once_or_not_at_all():
@@ -465,30 +319,3 @@ def test_a_half_written_escape_waits(half, shown):
 
 def test_a_key_that_is_half_a_character_is_an_invented_key_that_can_be_sent():
     assert [row.name for row in finished('{"\\ud83d": 1}').invented] == ["\\ud83d"]
-
-
-# --- size ---
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"vip": ' + "[" * 200_000,
-        '{"vip": ' + '{"vip": ' * 50_000,
-        "{" * 200_000,
-        '{"vip": 1,' + '"' * 200_001,
-        '{"vip": 1,' + "'" * 200_000,
-        '{"vip": "' + "\\" * 200_001,
-        '{"vip"' + " " * 200_000,
-        '{"vip": "' + "\\ud83d" * 30_000,
-        "<think>" * 30_000,
-        '{"vip": 1 ' + "{}" * 100_000,
-    ],
-    ids=lambda text: text[:20],
-)
-def test_hostile_texts_are_read_in_linear_time(text):
-    started = time.perf_counter()
-    comparison = writing(text)
-    # Linear is under 0.3 s here; a quadratic pass over 200,000 characters takes minutes.
-    assert time.perf_counter() - started < 5
-    assert row(comparison, "priority").text == ""

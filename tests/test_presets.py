@@ -40,6 +40,13 @@ def test_the_tariff_has_255_choices_that_are_distinct_without_their_codes() -> N
     assert (len(choices), len(names), len(codes)) == (255, 255, 255)
 
 
+def test_a_scenario_that_pcd_loses_says_so_in_its_title_and_why() -> None:
+    losing = {preset.id: preset for preset in PRESETS.values() if preset.pcd_loses}
+    assert losing.keys() == {"time_zone"} == {preset.id for preset in PRESETS.values() if "loses" in preset.title}
+    [field] = losing["time_zone"].schema.fields
+    assert len(set(field.choices)) == 255
+
+
 def test_triage_has_booleans_enums_and_choices_that_begin_alike() -> None:
     schema = PRESETS["support_triage"].schema
     assert {field.field_type for field in schema} == {"boolean", "enum"}

@@ -19,7 +19,10 @@ def model_note(status: Status) -> Note:
 
 
 def preset_note(preset: Preset) -> Note:
-    return Note(f"{preset.description}\nWatch: {preset.look_for}")
+    lines = [preset.description, f"Watch: {preset.look_for}"]
+    if preset.pcd_loses:
+        lines.append(f"PCD loses here: {preset.pcd_loses}")
+    return Note("\n".join(lines))
 
 
 def schema_note(text: str) -> Note:
