@@ -1,216 +1,324 @@
-"""`python -m core.benchmark --micro`: what the engine's parts cost, as ratios inside one run.
+"""`python -m core.benchmark`: both lanes race on presets, and what they took is printed with its n.
 
-Variants take turns, so that a machine whose speed drifts treats them alike; medians are
-compared. Progress goes to stderr; the last line on stdout is the same as JSON.
+The command only: what is measured is in core/trials.py, what is made of it in core/figures.py
+and core/report.py. `--micro`, `--scaling` and `--ui-overhead` measure something else instead.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
+import os
+import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
 
-import numpy as np
-import torch
-from transformers import DynamicCache
-
-from core.backend import BackendMissing, ModelUnsupported, TreeBatch
-from core.engine import Engine
-from core.engine_torch import TorchBackend, TorchPrefix
-from core.models import ModelError, ModelNotFound, ProgressBar
+from core.engine import Engine, default_of
+from core.figures import ms_text, ratio_text
+from core.grammar import MODES
+from core.models import ModelNotFound, ProgressBar
 from core.presets import FOLDER, Preset
-from core.request import Prepared, Request
-from core.schema import StructuredSchema
-from core.search import Asked, Search
+from core.report import Report, Setting, json_line, write_whole
+from core.review import escaped
+from core.trials import HEADS, MOST_ROUNDS, STYLES, Benchmark, Case, Failure, Series, Trial
 
-#: 32 texts of about 40 tokens and three fields, for what many contexts gain by sharing passes.
-TEXTS = [
-    f"Order {1000 + 37 * i}: the parcel came {('two days late', 'on time', 'a week late', 'not at all')[i % 4]}, "
-    f"the box was {('wet', 'torn', 'fine')[i % 3]}, and the customer wants {('a refund', 'a new one')[i % 2]} this week."
-    for i in range(32)
-]
-TICKETS = StructuredSchema(
-    {
-        "delivery": {"type": "enum", "choices": ["on time", "late", "lost"], "description": "When did it come?"},
-        "wish": {"type": "enum", "choices": ["refund", "replacement", "none"], "description": "What is asked for?"},
-        "damaged": {"type": "boolean", "description": "Was anything damaged?"},
-    }
-)
+ROUNDS = 5
+PRESET = "support_triage"  # where one is measured and none is named
+#: How long an interrupted run waits for the pass in hand: a thread that dies inside one takes the process along.
+PATIENCE_S = 10.0
 
-#: More than any tree has.
-MANY_NODES = 1_000_000
+INTERRUPTED = 130
 
+EPILOG = f"""\
+every preset gets a warm-up race that is thrown away, then one race per round, baseline mode and head;
+the lanes take turns in going first. Times are the engine's own, read when a race is over.
+  cold: the schema is compiled and the whole prompt is read anew by both lanes
+  warm: both lanes start after the cached head
 
-@dataclass(frozen=True)
-class Micro:
-    """One preset on one engine; every method does one thing whose time is of interest."""
+stdout ends with one line of JSON: where it ran, and a summary for each preset, mode and head.
+--json adds every race, --csv has a line for each. Both files are whole or not touched.
 
-    engine: Engine
-    prepared: Prepared
-    prefix: TorchPrefix  # of the whole prompt
+instead of races:
+  --micro [--preset NAME]        what the engine's parts cost (torch only)
+  --scaling fields|choices|context
+                                 how both lanes grow with a request; --modes, one of --heads, --plot FILE
+  --ui-overhead [--preset NAME]  what a page that watches costs the baseline; one of --modes
 
-    @property
-    def backend(self) -> TorchBackend:
-        return self.engine.backend
+examples:
+  python -m core.benchmark --model smollm2-135m --preset fintech_fraud --rounds 3
+  python -m core.benchmark --preset mine.json --modes json,schema --heads warm --markdown
+  python -m core.benchmark --request mine.json --csv races.csv --json report.json
 
-    @property
-    def allowance(self) -> int:
-        return self.engine.allowance
-
-    @property
-    def tree(self) -> TreeBatch:
-        return self.prepared.plan.tree
-
-    def variants(self) -> Mapping[str, Callable[[], Any]]:
-        return {
-            "prefill": lambda: self.backend.prefill(self.prepared.whole),
-            "tree": self.read_tree,
-            "best_first": lambda: self.search(self.allowance),
-            "whole_trie": lambda: self.search(None),
-            "bare": lambda: self.forward_bare(self.prefix),
-            "bare_no_prefix": lambda: self.forward_bare(None),
-            "rows": self.read_rows,
-            "pcd_warm": lambda: self.run(),
-            "pcd_warm_complete": lambda: self.run(complete=True),
-            "pcd_warm_best_first": lambda: self.run(complete=False),
-            "pcd_cold": lambda: self.run(cache=False),
-            "decode_step": self.decode_steps,
-            "texts_singly": lambda: [self.engine.run_parallel(text, TICKETS) for text in TEXTS],
-            "texts_together": lambda: self.engine.decode_many(TEXTS, TICKETS),
-        }
-
-    def read_tree(self) -> None:
-        plan = self.prepared.plan
-        self.backend.read(self.prefix, [], *plan.packed, [fork.tokens for fork in plan.forks])
-
-    def search(self, allowance: int | None) -> None:
-        """The forks after the whole prompt, read until the winners are proved; all of them without an allowance."""
-        search = Search([Asked(trie) for trie in self.prepared.plan.tries], allowance)
-        while chosen := search.next(MANY_NODES):
-            asked = [search.fields[i] for i, _ in chosen]
-            tree, ends = TreeBatch.of(one.path(fork) for one, (_, fork) in zip(asked, chosen, strict=True))
-            wanted = [one.trie.forks[fork].tokens for one, (_, fork) in zip(asked, chosen, strict=True)]
-            search.take(chosen, self.backend.read(self.prefix, [], tree, ends, wanted)[0])
-
-    @torch.inference_mode()
-    def forward_bare(self, prefix: TorchPrefix | None) -> None:
-        """The model's own forward over as many tokens as the tree has, logits at as many places as are read."""
-        cache = DynamicCache(list(prefix.layers)) if prefix else DynamicCache()
-        rows = torch.arange(len(self.prepared.plan.forks)) % len(self.tree.tokens)
-        self.backend.model(input_ids=torch.tensor([self.tree.tokens]), cache=cache, use_cache=True, logits_to_keep=rows)
-
-    @torch.inference_mode()
-    def read_rows(self) -> None:
-        """The same read with the cache copied to one row per field, each with the field's own nodes."""
-        ends = iter(self.prepared.plan.packed[1])
-        batch = [
-            sorted({n for _ in trie.forks for n in self.tree.path(next(ends))}) for trie in self.prepared.plan.tries
-        ]
-        longest, start = max(map(len, batch)), self.prefix.length
-        ids = torch.zeros(len(batch), longest, dtype=torch.int64)
-        positions = torch.full((len(batch), longest), start)
-        sight = np.zeros((len(batch), longest, longest), dtype=bool)
-        sight[:, range(longest), range(longest)] = True
-        for row, nodes in enumerate(batch):
-            ids[row, : len(nodes)] = torch.tensor([self.tree.tokens[n] for n in nodes])
-            positions[row, : len(nodes)] += torch.tensor([self.tree.depths[n] for n in nodes])
-            for i, node in enumerate(nodes):
-                sight[row, i, [nodes.index(n) for n in self.tree.path(node)]] = True
-        mask = torch.zeros(len(batch), 1, longest, start + longest, dtype=self.prefix.layers[0][0].dtype)
-        mask[:, 0, :, start:].masked_fill_(~torch.from_numpy(sight), torch.finfo(mask.dtype).min)
-        cache = DynamicCache(list(self.prefix.layers))
-        cache.batch_repeat_interleave(len(batch))
-        body = self.backend.model.get_decoder()
-        body.config._attn_implementation, ours = "sdpa", body.config._attn_implementation
-        body(input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True)
-        body.config._attn_implementation = ours
-
-    def run(self, **options: bool) -> None:
-        request = self.prepared.request
-        self.engine.run_parallel(request.context, request.schema, **options)
-
-    def decode_steps(self, steps: int = 8) -> float:
-        """Seconds of one token of the baseline."""
-        decoder = self.backend.decoder(self.prefix)
-        mask = self.engine.grammar.start(self.prepared.plan.prompt.layout.opening)
-        decoder.append([decoder.choose(mask.bits())])
-        started = time.perf_counter()
-        for _ in range(steps):
-            decoder.append([decoder.choose(mask.bits())])
-        return (time.perf_counter() - started) / steps
-
-
-def measure(micro: Micro, rounds: int) -> dict[str, float]:
-    """Median milliseconds of each variant over `rounds`, after one round that is thrown away."""
-    taken: dict[str, list[float]] = {name: [] for name in micro.variants()}
-    for number in range(rounds + 1):
-        print(f"round {number} of {rounds}", file=sys.stderr)
-        for name, variant in micro.variants().items():
-            started = time.perf_counter()
-            inner = variant()
-            seconds = inner if isinstance(inner, float) else time.perf_counter() - started
-            if number:
-                taken[name].append(seconds * 1e3)
-    return {name: statistics.median(values) for name, values in taken.items()}
-
-
-def ratios(ms: Mapping[str, float], canonical_tokens: int) -> dict[str, float]:
-    """What the figures are for; every ratio is of two medians of one run."""
-    return {
-        "tree / bare forward over as many tokens on the same prefix": ms["tree"] / ms["bare"],
-        "tree / bare forward over as many tokens without a prefix": ms["tree"] / ms["bare_no_prefix"],
-        "cache copied to a row per field / tree": ms["rows"] / ms["tree"],
-        "whole trie / best-first on the same prefix": ms["whole_trie"] / ms["best_first"],
-        "pcd warm, whole trie / best-first": ms["pcd_warm_complete"] / ms["pcd_warm_best_first"],
-        f"{len(TEXTS)} short texts one at a time / together": ms["texts_singly"] / ms["texts_together"],
-        "pcd cold / pcd warm": ms["pcd_cold"] / ms["pcd_warm"],
-        "time per token x canonical tokens / pcd warm": ms["decode_step"] * canonical_tokens / ms["pcd_warm"],
-        "time per token x canonical tokens / pcd cold": ms["decode_step"] * canonical_tokens / ms["pcd_cold"],
-    }
+exit status:
+  0    every race is done
+  1    an error, which one line names
+  2    wrong usage
+  3    done, and some races failed
+  {INTERRUPTED}  interrupted (Ctrl-C, SIGTERM); what was finished is printed and written
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m core.benchmark", description=__doc__)
-    parser.add_argument("--micro", action="store_true", required=True, help="the engine's parts on one preset")
-    parser.add_argument("--preset", default="support_triage")
-    parser.add_argument("--model", default="auto")
-    parser.add_argument("--dtype", default="auto", choices=["auto", "bfloat16", "float16", "float32"])
-    parser.add_argument("--rounds", type=int, default=5, choices=range(1, 1000), metavar="N")
-    parser.add_argument("--offline", action="store_true")
-    given = parser.parse_args(arguments)
+    asked = parser()
+    given = asked.parse_args(arguments)
+    _check_usage(given, asked.error)
     try:
-        preset = Preset.load(FOLDER / f"{given.preset}.json")
-        with ProgressBar() as bar:
-            engine = Engine.load(
-                given.model, backend="torch", dtype=given.dtype, offline=given.offline, progress=bar.show
-            )
-    except (ValueError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
-        print(f"error: {error}", file=sys.stderr)
+        with _interrupted_by_sigterm():
+            return _measured(given)
+    except (ValueError, RuntimeError, OSError, ModelNotFound) as error:  # a device's too
+        print(f"error: {escaped(' '.join(str(error).split()))}", file=sys.stderr)
         return 1
-    report(engine, preset, given.preset, given.rounds)
-    return 0
+    except KeyboardInterrupt:
+        print("stopped; nothing was measured", file=sys.stderr)
+        return INTERRUPTED
 
 
-def report(engine: Engine, preset: Preset, name: str, rounds: int) -> None:
-    result = engine.run_parallel(preset.context, preset.schema)  # also warms the head
-    prepared = engine.prepare(Request(preset.context, preset.schema))
-    micro = Micro(engine, prepared, engine.backend.prefill(prepared.whole))
-    canonical = len(engine.vocabulary.encode(result.text))
-    ms = measure(micro, rounds)
-    of_interest = ratios(ms, canonical)
-    identity = engine.backend.identity
-    print(f"{engine.model}, {identity.device}, {identity.dtype}, {torch.get_num_threads()} threads, {name}, n={rounds}")
-    print(f"prompt {prepared.prompt_tokens} tokens, tree {result.tree_tokens}, canonical JSON {canonical}")
-    for variant, value in ms.items():
-        print(f"{value:10.1f} ms  {variant}")
-    for what, value in of_interest.items():
-        print(f"{value:10.2f} x   {what}")
-    print(json.dumps({"model": engine.model, "preset": name, "rounds": rounds, "ms": ms, "ratios": of_interest}))
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m core.benchmark",
+        description="Races both lanes on presets and prints what they took, what they wrote and how far they agree.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--micro", action="store_true", help="the engine's parts on one preset")
+    instead.add_argument("--scaling", choices=["fields", "choices", "context"], help="a sweep of sizes")
+    instead.add_argument("--ui-overhead", action="store_true", help="the same races with and without a page")
+    what = parser.add_mutually_exclusive_group()
+    presets = "names of presets/ or paths of preset files; all of presets/"
+    what.add_argument("--preset", "--presets", nargs="+", action="extend", metavar="NAME", help=presets)
+    request = "a JSON file with 'context' and 'schema', and 'expected' if you know the answers"
+    what.add_argument("--request", type=Path, metavar="FILE", help=request)
+    parser.add_argument("--modes", type=_names, metavar="LIST", help=f"baseline modes; {','.join(MODES)}")
+    parser.add_argument("--heads", type=_names, metavar="LIST", help=f"states of the head; {','.join(HEADS)}")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help="races of each kind (%(default)s)")
+    parser.add_argument("--style", choices=STYLES, help=f"of the JSON that the prompt asks for ({STYLES[0]})")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the whole report, each race included")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="a line for each race")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture of --scaling: .png or .svg")
+    parser.add_argument("--markdown", action="store_true", help="print the table for a README")
+    names = "a name of python -m core.models, a hub id or a path"
+    parser.add_argument("--model", default=default_of("MODEL"), metavar="NAME", help=names)
+    parser.add_argument("--backend", default=default_of("BACKEND"))
+    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
+    parser.add_argument("--offline", action="store_true", help="ask no network")
+    return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+#: Options that a kind of measurement does not have, by the option that chooses it; `race` is chosen by none.
+UNUSED = {
+    "race": ("plot",),
+    "micro": ("request", "modes", "heads", "style", "json", "csv", "plot", "markdown"),
+    "scaling": ("preset", "request", "style", "markdown"),
+    "ui-overhead": ("request", "heads", "style", "json", "csv", "plot", "markdown"),
+}
+#: Options of which it takes one value and no more.
+SINGLE = {"micro": ("preset",), "scaling": ("heads",), "ui-overhead": ("preset", "modes")}
+
+
+def _kind(given: argparse.Namespace) -> str:
+    chosen = {"micro": given.micro, "scaling": given.scaling, "ui-overhead": given.ui_overhead}
+    return next((kind for kind, is_chosen in chosen.items() if is_chosen), "race")
+
+
+def _check_usage(given: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> None:
+    """What no measurement could be made of: argparse's way of saying so, and exit status 2."""
+    kind = _kind(given)
+    for option in UNUSED[kind]:
+        if getattr(given, option):
+            refuse(f"--{option} is not for {'races' if kind == 'race' else '--' + kind}")
+    for option, known in (("modes", MODES), ("heads", HEADS)):
+        names = getattr(given, option) or ()
+        for name in names:
+            if name not in known:
+                refuse(f"--{option}: {name!r} is unknown; use some of: {','.join(known)}")
+            if names.count(name) > 1:
+                refuse(f"--{option}: {name!r} is given twice; give it once")
+    if not 1 <= given.rounds <= MOST_ROUNDS:
+        refuse(f"--rounds: {given.rounds} is none; use 1 to {MOST_ROUNDS}")
+    for option in SINGLE.get(kind, ()):
+        if len(getattr(given, option) or ()) > 1:
+            refuse(f"--{kind} is for one of --{option}")
+    if kind == "micro" and given.backend not in ("auto", "torch"):
+        refuse("--micro measures parts of the torch backend; leave --backend out")
+
+
+def _measured(given: argparse.Namespace) -> int:
+    """Reads and checks everything that needs no model, loads it and measures; the exit status."""
+    kind = _kind(given)
+    files = [] if kind == "scaling" else _inputs(given, kind)
+    _check_outputs(given, files)
+    if kind == "scaling":
+        return _scaling(given)
+    if kind != "race":
+        return _one_preset(given, Preset.load(files[0]), files[0].stem)
+    plan = Benchmark(
+        cases=tuple(Case.of(Preset.load(file), file.stem) for file in files),
+        modes=given.modes or MODES,
+        heads=given.heads or HEADS,
+        rounds=given.rounds,
+        style=given.style or STYLES[0],
+    )
+    return _races(_loaded(given), plan, given)
+
+
+def _inputs(given: argparse.Namespace, kind: str) -> list[Path]:
+    """The files that are asked for; where none is, all presets, or the one for what needs one."""
+    if given.request:
+        return [given.request]
+    names = given.preset or ([PRESET] if kind != "race" else sorted(known_presets()))
+    return [preset_file(name) for name in names]
+
+
+def known_presets() -> dict[str, Path]:
+    """The files of presets/ by name."""
+    return {file.stem: file for file in FOLDER.glob("*.json")}
+
+
+def preset_file(name: str) -> Path:
+    """The file of a preset's name, or the path that is given instead. Raises `ValueError`."""
+    known, path = known_presets(), Path(name)
+    if name in known:
+        return known[name]
+    if path.suffix == ".json" or len(path.parts) > 1 or path.exists():
+        return path
+    names = ", ".join(sorted(known))
+    raise ValueError(f"preset {name!r} is unknown; use one of: {names}, or the path of a preset file")
+
+
+def _check_outputs(given: argparse.Namespace, inputs: Sequence[Path]) -> None:
+    """What could not be written after all the work. Raises `ValueError`."""
+    seen: dict[Path, str] = {}
+    for option in ("json", "csv", "plot"):
+        file = getattr(given, option)
+        if file is None:
+            continue
+        if file.exists() and not file.is_file():
+            raise ValueError(f"{file}: is no file; give the path of one as --{option}")
+        if not file.parent.is_dir():
+            raise ValueError(f"{file.parent}: is no folder; make it or give another --{option}")
+        place = file.resolve()
+        if not os.access(place.parent, os.W_OK):
+            raise ValueError(f"{file}: cannot be written; give another --{option}")
+        if place in (each.resolve() for each in inputs):
+            raise ValueError(f"{file}: is an input; give another --{option}")
+        if place in seen:
+            raise ValueError(f"{file}: is --{seen[place]} already; give another --{option}")
+        seen[place] = option
+
+
+def _loaded(given: argparse.Namespace, backend: str = "") -> Engine:
+    with ProgressBar() as bar:
+        return Engine.load(
+            given.model,
+            backend=backend or given.backend,
+            dtype=given.dtype,
+            offline=given.offline,
+            progress=bar.show,
+        )
+
+
+def _scaling(given: argparse.Namespace) -> int:
+    from core import scaling  # here: --help needs none of it
+
+    files = {f"{option}_file": getattr(given, option) for option in ("json", "csv", "plot")}
+    scaling.require_files(**files)
+    options: dict[str, Any] = {"modes": given.modes} if given.modes else {}
+    if given.heads:
+        options["head"] = given.heads[0]
+    return scaling.report(_loaded(given), given.scaling, rounds=given.rounds, **options, **files)
+
+
+def _one_preset(given: argparse.Namespace, preset: Preset, name: str) -> int:
+    if given.micro:
+        from core import micro  # here: it imports torch
+
+        micro.report(_loaded(given, "torch"), preset, name, given.rounds)
+        return 0
+    from core import page_overhead  # here: --help needs none of it
+
+    page_overhead.require_browser()
+    return page_overhead.report(_loaded(given), preset, name, given.rounds, *(given.modes or ()))
+
+
+def _races(engine: Engine, plan: Benchmark, given: argparse.Namespace) -> int:
+    trials: list[Trial | Failure] = []
+    setting, planned, started = Setting.here(engine), len(plan.turns), time.perf_counter()
+    print(f"{planned} races, and a warm-up race for each preset", file=sys.stderr)
+    is_whole = False
+    try:
+        for trial in Series(engine, plan):
+            trials.append(trial)
+            print(progress_line(trial, len(trials), planned, time.perf_counter() - started), file=sys.stderr)
+        is_whole = len(trials) == planned
+    except KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):  # who presses it twice does not want to wait
+            engine.owner.close(PATIENCE_S)
+    finally:
+        with _uninterrupted():
+            publish(Report(setting, plan, tuple(trials), is_whole), given.json, given.csv, given.markdown)
+    if not is_whole:
+        return INTERRUPTED
+    return 3 if any(isinstance(trial, Failure) for trial in trials) else 0
+
+
+def progress_line(trial: Trial | Failure, done: int, planned: int, took_s: float) -> str:
+    where = f"{escaped(trial.preset)}, {trial.mode}, {trial.head}, round {trial.round}"
+    left = f"; about {duration_text(took_s / done * (planned - done))} left" if done < planned else ""
+    if isinstance(trial, Failure):
+        return f"{done} of {planned}: {where}: failed: {escaped(trial.message)}{left}"
+    times = f"PCD {ms_text(trial.pcd_ms)} ms, AR {ms_text(trial.ar_ms)} ms ({ratio_text(trial.speed_up)})"
+    return f"{done} of {planned}: {where}: {times}{left}"
+
+
+def duration_text(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def publish(report: Report, json_file: Path | None, csv_file: Path | None, as_markdown: bool) -> None:
+    """Writes the files, then prints; a file that cannot be written is an `OSError`, once all is printed."""
+    errors: list[OSError] = []
+    texts = {json_file: lambda: json_line(report.to_json(trials=True)) + "\n", csv_file: report.csv}
+    for file, text in texts.items():
+        try:
+            if file:
+                write_whole(file, text())
+        except OSError as error:
+            errors.append(OSError(f"{file}: {error.strerror or error}; the figures are on stdout"))
+    table = report.markdown() if as_markdown else report.plain()
+    encoding = sys.stdout.encoding or "utf-8"
+    print(table.encode(encoding, "backslashreplace").decode(encoding))
+    print(json_line(report.to_json()), flush=True)
+    if errors:
+        raise errors[0]
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """The short time in which results are written and printed: Ctrl-C would leave half of them."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,42 @@
+"""The machine that figures come from, in the words that stand beside them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("torch", "transformers", "llguidance")
+
+
+def machine_name() -> str:
+    """The processor's model and the cores that this process may use: `AMD EPYC 7B13, 2 cores`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{processor_name()}, {cores} core{'s' * (cores > 1)}"
+
+
+def processor_name() -> str:
+    """As the system calls it; its architecture where it has no name for it."""
+    if sys.platform == "darwin":
+        asked = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
+        return asked.stdout.strip() or platform.machine()
+    listed = Path("/proc/cpuinfo")
+    for line in listed.read_text(errors="replace").splitlines() if listed.is_file() else ():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of what the figures depend on, as far as it is installed."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,310 @@
+"""A benchmark's report: for people as a table, for a README, and as JSON and CSV files.
+
+Every text that came from outside is hostile: a terminal shows it and obeys none of it, a
+spreadsheet computes nothing from it, Markdown makes nothing of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.figures import Summary, ms_text, ratio_text, summaries
+from core.machine import machine_name, versions
+from core.review import escaped
+from core.trials import Benchmark, Failure, Trial
+
+if TYPE_CHECKING:
+    from core.engine import Engine
+
+COLUMNS = 120
+
+#: What Markdown, as code hosts read it, makes something of in the middle of a line.
+MARKUP = frozenset("\\`*[]<>|&~$#@:!")
+
+LEGEND = (
+    "ms: engine time, median of n races and 95th percentile (nearest rank). ratio: median AR / median PCD, and its "
+    "range over single rounds; * see the notes. passes: PCD/AR. tree: tokens that PCD read behind the prompt. "
+    "AR tokens: written (of them forced). same: fields on which the lanes agree. right: fields as expected, PCD, AR. "
+    "JSON: AR texts that parse. valid: those that keep the schema."
+)
+
+#: What a spreadsheet takes for a formula when a cell begins with it.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the figures were taken on."""
+
+    model: str
+    why: str  # why this model ran
+    backend: str
+    device: str
+    dtype: str
+    machine: str
+    date: str  # ISO 8601, UTC
+    versions: Mapping[str, str]
+
+    @classmethod
+    def here(cls, engine: Engine) -> Setting:
+        identity = engine.backend.identity
+        return cls(
+            model=engine.model,
+            why=engine.why,
+            backend=identity.backend,
+            device=identity.device,
+            dtype=identity.dtype,
+            machine=machine_name(),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions=versions(),
+        )
+
+    def lines(self) -> Iterator[str]:
+        why = f" ({self.why})" if self.why else ""
+        yield f"{self.model}{why}, {self.backend} on {self.device}, {self.dtype}"
+        packages = ", ".join(f"{name} {number}" for name, number in self.versions.items())
+        yield f"{self.machine}; {self.date[:10]}; {packages}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A benchmark as far as it was run."""
+
+    setting: Setting
+    benchmark: Benchmark
+    trials: tuple[Trial | Failure, ...]
+    is_whole: bool  # False: stopped before its end
+
+    @property
+    def summaries(self) -> tuple[Summary, ...]:
+        return summaries(self.trials)
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        return tuple(trial for trial in self.trials if isinstance(trial, Failure))
+
+    def to_json(self, *, trials: bool = False) -> dict[str, Any]:
+        """`trials`: with each race too."""
+        plan = self.benchmark
+        shape = {
+            "benchmark": "race",
+            **asdict(self.setting),
+            "presets": [case.name for case in plan.cases],
+            "modes": plan.modes,
+            "heads": plan.heads,
+            "rounds": plan.rounds,
+            "style": plan.style,
+            "is_whole": self.is_whole,
+            "summaries": [asdict(each) | {"marks": each.marks} for each in self.summaries],
+            "failures": [asdict(failure) for failure in self.failures],
+        }
+        if trials:
+            shape["trials"] = [asdict(trial) for trial in self.trials if isinstance(trial, Trial)]
+        return _rounded(shape)
+
+    def csv(self) -> str:
+        """A line for each race, in the order in which they ran; those that failed have a message and no figures."""
+        setting = {name: getattr(self.setting, name) for name in ("date", "machine", "model", "device", "dtype")}
+        rows = [setting | _csv_row(trial) for trial in self.trials]
+        known = [*setting, *(each.name for each in fields(Trial) if not each.name.endswith("_phases"))]
+        phases = sorted({name: 0 for row in rows for name in row if name not in (*known, "message")}, key=_lane)
+        file = io.StringIO()
+        writer = csv.DictWriter(file, [*known, *phases, "message"], restval="")
+        writer.writeheader()
+        writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
+        return file.getvalue()
+
+    def plain(self) -> str:
+        lines = [_wrapped(escaped(line)) for line in self.setting.lines()]
+        lines += [self.plan_line(), "", *self._plain_tables()]
+        if self.summaries:
+            lines += [_wrapped(LEGEND)]
+        lines += [_wrapped(escaped(line)) for line in self.failed_lines()]
+        return "\n".join(lines + self._unfinished())
+
+    def markdown(self) -> str:
+        """The README's table, with what it was measured on above it."""
+        lines = [*map(markdown_text, self.setting.lines()), self.plan_line()]
+        headings = [column.heading for column in MARKDOWN]
+        table = [[column.cell(row) for column in MARKDOWN] for row in self.summaries]
+        rows = [headings, ["---"] * len(headings), *table]
+        lines = ["; ".join(lines) + ".", "", *(f"| {' | '.join(row)} |" for row in rows)]
+        lines += [f"\n{markdown_text(line)}" for line in (*self.failed_lines(), *self._unfinished())]
+        return "\n".join(lines)
+
+    def plan_line(self) -> str:
+        plan = self.benchmark
+        modes = ", ".join(plan.modes)
+        return (
+            f"n = {plan.rounds} rounds after a warm-up race, the lanes take turns in going first; "
+            f"baseline modes {modes}; style {plan.style}"
+        )
+
+    def _plain_tables(self) -> Iterator[str]:
+        """A table for each preset, with the columns of all of them equally wide."""
+        rows, titles = self.summaries, [column.title for column in PLAIN]
+        cells = [[column.cell(row) for column in PLAIN] for row in rows]
+        widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+        for case in self.benchmark.cases:
+            mine = [(row, texts) for row, texts in zip(rows, cells, strict=True) if row.preset == case.name]
+            if not mine:
+                continue
+            yield _wrapped(_preset_line(mine[0][0]))
+            yield from (_aligned(texts, widths) for texts in (titles, *(texts for _, texts in mine)))
+            notes = [f"* {row.mode}, {row.head}: {'; '.join(row.marks)}" for row, _ in mine if row.marks]
+            yield from (*(_wrapped(note, "  ") for note in notes), "")
+
+    def failed_lines(self) -> Iterator[str]:
+        counted: dict[tuple[str, str], int] = {}
+        for failure in self.failures:
+            counted[failure.preset, failure.message] = counted.get((failure.preset, failure.message), 0) + 1
+        for (preset, message), count in counted.items():
+            yield f"failed: {preset}, {count} race{'s' * (count > 1)}: {message}"
+
+    def _unfinished(self) -> list[str]:
+        done, planned = len(self.trials), len(self.benchmark.turns)
+        return [] if self.is_whole else [f"stopped after {done} of {planned} races"]
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    cell: Callable[[Summary], str]
+    heading: str = ""  # in Markdown
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heading", self.heading or self.title)
+
+
+def _preset_line(row: Summary) -> str:
+    known = f", {row.expected} with a known answer" if row.expected else ""
+    return f"{escaped(row.preset)}: fields {row.fields}{known}; prompt {row.prompt_tokens:,} tokens"
+
+
+def _mark(row: Summary) -> str:
+    return "*" if row.marks else ""
+
+
+def _right(row: Summary) -> str:
+    return f"{row.pcd_right}, {row.ar_right} of {row.expected}" if row.expected else "-"
+
+
+def _range(row: Summary) -> str:
+    return f"{ratio_text(row.least_speed_up)[:-1]}-{ratio_text(row.largest_speed_up)[:-1]}"
+
+
+_MODE, _HEAD, _N = (Column(name, lambda row, name=name: str(getattr(row, name))) for name in ("mode", "head", "n"))
+_COUNTED = (
+    Column("passes", lambda row: f"{row.pcd_passes}/{row.ar_passes}", "passes PCD/AR"),
+    Column("tree", lambda row: str(row.tree_tokens), "tree tokens"),
+    Column("AR tokens", lambda row: f"{row.ar_tokens} ({row.ar_forced})", "AR tokens (forced)"),
+    Column("same", lambda row: f"{row.agree}/{row.fields}", "same fields"),
+    Column("right", _right, "right PCD, AR"),
+    Column("JSON", lambda row: f"{row.parsed}/{row.n}"),
+    Column("valid", lambda row: f"{row.keeps_schema}/{row.n}"),
+)
+PLAIN = (
+    _MODE,
+    _HEAD,
+    _N,
+    Column("PCD ms", lambda row: ms_text(row.pcd.median_ms)),
+    Column("p95", lambda row: ms_text(row.pcd.p95_ms)),
+    Column("AR ms", lambda row: ms_text(row.ar.median_ms)),
+    Column("p95", lambda row: ms_text(row.ar.p95_ms)),
+    Column("ratio", lambda row: ratio_text(row.speed_up) + _mark(row)),
+    Column("range", _range),
+    *_COUNTED,
+)
+MARKDOWN = (
+    Column("preset", lambda row: markdown_text(row.preset)),
+    _MODE,
+    _HEAD,
+    _N,
+    Column("PCD ms (p95)", lambda row: f"{ms_text(row.pcd.median_ms)} ({ms_text(row.pcd.p95_ms)})"),
+    Column("AR ms (p95)", lambda row: f"{ms_text(row.ar.median_ms)} ({ms_text(row.ar.p95_ms)})"),
+    Column(
+        "AR / PCD (range)", lambda row: f"{ratio_text(row.speed_up)}{_mark(row)} ({_range(row)})".replace("*", "\\*")
+    ),
+    *_COUNTED,
+    Column("notes", lambda row: "; ".join(row.marks)),
+)
+
+
+def csv_cell(value: object) -> object:
+    """Numbers as they are; texts without what steers a terminal, and marked where a spreadsheet would compute."""
+    if not isinstance(value, str):
+        return value
+    return f"'{escaped(value)}" if value.lstrip(" ").startswith(FORMULA) else escaped(value)
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, in a table too."""
+    return "".join(f"&#{ord(c)};" if c in MARKUP else c for c in escaped(text))
+
+
+def write_whole(file: Path, text: str) -> None:
+    """The file with this text, or as it was: never half of it. Raises `OSError`."""
+    file = file.resolve()  # a link stays one
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def json_line(shape: Mapping[str, Any]) -> str:
+    """ASCII, so that a terminal obeys nothing in it."""
+    return json.dumps(shape, allow_nan=False)
+
+
+def _lane(column: str) -> bool:
+    return not column.startswith("pcd_")
+
+
+def _csv_row(trial: Trial | Failure) -> dict[str, object]:
+    row: dict[str, object] = {}
+    for name, value in asdict(trial).items():
+        if name.endswith("_phases"):
+            lane = name.removesuffix("phases")
+            row |= {f"{lane}{re.sub(r'[^a-z]+', '_', phase)}_ms": round(ms, 4) for phase, ms in value.items()}
+        else:
+            row[name] = " then ".join(value) if name == "order" else _rounded(value)
+    return row
+
+
+def _rounded(value: Any) -> Any:
+    """Four digits after the point: a ten-thousandth of a millisecond, of a ratio, of a share."""
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, Mapping):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Names to the left, figures to the right; a percentile stands close to its median."""
+    gaps = ["" if i == 0 else " " if column.title == "p95" else "  " for i, column in enumerate(PLAIN)]
+    texts = [
+        cell.ljust(width) if column in (_MODE, _HEAD) else cell.rjust(width)
+        for column, cell, width in zip(PLAIN, cells, widths, strict=True)
+    ]
+    return "".join(gap + text for gap, text in zip(gaps, texts, strict=True)).rstrip()
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    lines = textwrap.wrap(text, COLUMNS, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
+    return "\n".join(lines)
