@@ -1,4 +1,4 @@
-"""The baseline's loop: the same model writes the JSON token by token, greedily.
+"""The ar lane: the same model reads the same prompt and writes the JSON token by token, greedily.
 
 What a step does beside the model's forward does not grow with what was written: a mask, an
 argmax on the device, the token's bytes. Tokens that the constraint leaves no choice about
@@ -12,8 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from core.backend import Decoder
-from core.grammar import Constraint
+from core.backend import Backend, Decoder, Prefix
+from core.grammar import Constraint, Grammars, Mode
+from core.owner import Job, LaneClock
+from core.parallel import Emit
+from core.request import Prepared
+from core.trace import LaneEnded, LaneStarted, PassEnded, PhaseEnded, TokenWritten
 from core.vocabulary import Vocabulary
 
 How = Literal["closed", "end_of_turn", "limit"]
@@ -21,7 +25,7 @@ Lap = Callable[[str], object]
 
 
 def token_limit(canonical: int) -> int:
-    """Tokens after which the baseline is stopped, given those of the canonical JSON."""
+    """Tokens after which the baseline is stopped, at the latest; `canonical`: those of the canonical JSON."""
     return 2 * canonical + 64
 
 
@@ -75,3 +79,58 @@ def write(
         constraint.advance(chosen[0])
         forced = constraint.forced()
         lap("mask")
+
+
+def run_baseline(
+    backend: Backend,
+    vocabulary: Vocabulary,
+    grammars: Grammars,
+    mode: Mode,
+    prepared: Prepared,
+    clock: LaneClock,
+    job: Job,
+    emit: Emit,
+) -> tuple[LaneEnded, Prefix]:
+    """How the lane ended, and the prefix of the prompt or of its head. Runs on the owner thread."""
+    emit(LaneStarted(0.0, "ar"))
+    before, request, layout = backend.passes, prepared.request, prepared.plan.prompt.layout
+    constraint = grammars.start(mode, request.schema, layout, request.cache)
+    forced = constraint.forced()
+    clock.lap("mask")
+    kept, ids = prepared.head, prepared.after_head if prepared.head else prepared.whole
+    if kept is None and prepared.strategy == "rows":  # a recurrent state cannot be cut to its head afterwards
+        kept, ids = backend.prefill(prepared.plan.prompt.head), prepared.after_head
+    prefix = backend.prefill([*ids, *forced], kept)
+    took = clock.lap("prefill")
+    emit(PassEnded(clock.elapsed_ms, "ar", backend.passes - before, len(ids) + len(forced)))
+    emit(PhaseEnded(clock.elapsed_ms, "ar", "prefill", took))
+    limit = min(token_limit(prepared.plan.canonical_tokens), backend.identity.window - prepared.prompt_tokens)
+    tokens = write(backend.decoder(prefix), constraint, vocabulary, backend.identity.end_ids, limit, forced, clock.mark)
+    parts, told = [layout.opening], []
+    for written in tokens:
+        event = TokenWritten(
+            clock.now_ms, "ar", written.token, written.text, len(told) + 1, backend.passes - before, written.forced
+        )
+        emit(event)
+        told.append(event)
+        parts.append(written.text)
+        how = written.how
+        job.check()
+    clock.lap("detokenise", last=True)
+    for phase in ("decode", "mask", "detokenise"):
+        emit(PhaseEnded(clock.elapsed_ms, "ar", phase, clock.phases.get(phase, 0.0)))
+    first, last = told[0], told[-1]
+    seconds = (last.ms - first.ms) / 1e3
+    ended = LaneEnded(
+        ms=clock.elapsed_ms,
+        lane="ar",
+        how=how,
+        passes=backend.passes - before,
+        tokens=len(told),
+        text="".join(parts),
+        cache=prepared.cache,
+        forced=sum(event.forced for event in told),
+        first_token_ms=first.ms,
+        tokens_per_s=(last.tokens - first.tokens) / seconds if seconds > 0 else None,
+    )
+    return ended, kept or prefix

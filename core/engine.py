@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
-from core.autoregressive import run_autoregressive
 from core.backend import Backend, BackendMissing, Prefix, room_after
-from core.baseline import write
+from core.baseline import run_baseline, write
 from core.grammar import MODES, Grammars, Mode
 from core.many import ManyContexts
 from core.models import Progress, resolve
@@ -218,7 +217,7 @@ class Engine:
 
     def write(self, prepared: Prepared, mode: Mode, clock: LaneClock, job: Job, emit: Emit) -> tuple[LaneEnded, Prefix]:
         """The ar lane: how it ended, and the prefix of the prompt or of its head."""
-        return run_autoregressive(self.backend, self.vocabulary, self.grammars, mode, prepared, clock, job, emit)
+        return run_baseline(self.backend, self.vocabulary, self.grammars, mode, prepared, clock, job, emit)
 
     def keep(self, prepared: Prepared, prefix: Prefix | None, prior: PriorScores | None = None) -> Prefix | None:
         """Stores what the next request can use, after all clocks have stopped; the head, where it is to be had."""
@@ -266,7 +265,7 @@ class Engine:
     @cached_property
     def grammars(self) -> Grammars:
         identity = self.backend.identity
-        return Grammars(self.backend.tokenizer, self.vocabulary, identity.vocab_size, identity.end_ids)
+        return Grammars(self.vocabulary, identity.vocab_size, identity.end_ids)
 
     def warm_up(self) -> None:
         """One small request on each lane: the first forward after a load is several times slower."""

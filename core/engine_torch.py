@@ -124,7 +124,8 @@ class TorchDecoder:
         if mask is not None:
             words = torch.from_numpy(mask).to(logits.device)
             allowed = (words[:, None] >> self._shifts & 1).bool().flatten()[: len(logits)]
-            logits.masked_fill_(~allowed, -torch.inf)
+            logits[: len(allowed)].masked_fill_(~allowed, -torch.inf)
+            logits[len(allowed) :] = -torch.inf
         return int(logits.argmax())
 
     @torch.inference_mode()

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
-import llguidance.hf
 import numpy as np
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
 from core.prompt import Layout, literal
@@ -45,31 +44,56 @@ class Constraint(Protocol):
         ...
 
 
-class Grammars:
-    """The constraints of one tokenizer, which is made ready once (about 0.3 s)."""
+class GrammarError(ValueError):
+    """A schema that no grammar can be made of, or text that one does not allow."""
 
-    def __init__(self, tokenizer: Any, vocabulary: Vocabulary, vocab_size: int, end_ids: frozenset[int]) -> None:
-        self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocab_size, eos_token=sorted(end_ids))
+
+class Grammars:
+    """The constraints of one tokenizer, which is made ready once (about half a second)."""
+
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int, end_ids: frozenset[int]) -> None:
+        tokenizer = TokenizerWrapper(_PlainTokenizer(vocabulary, vocab_size, end_ids))
+        self._tokenizer = LLTokenizer(tokenizer, n_vocab=vocab_size, eos_token=sorted(end_ids))
         self._vocabulary = vocabulary
         self._vocab_size = vocab_size
-        self._kept = lru_cache(MAX_GRAMMARS)(self._compiled)
+        self._kept = lru_cache(MAX_GRAMMARS)(self._opened)
 
     def start(self, mode: Mode, schema: StructuredSchema, layout: Layout, cache: bool = True) -> Constraint:
-        """The state after the layout's opening; `cache`: whether a grammar that was compiled before is used."""
+        """The state after the layout's opening; `cache`: whether a grammar that was compiled before is used.
+
+        Raises `GrammarError`.
+        """
         if mode == "free":
             return Unguided(self._vocabulary, layout.opening)
-        grammar = canonical_grammar(schema, layout) if mode == "schema" else _ANY_OBJECT
-        matcher = self._kept(grammar).deep_copy() if cache else self._compiled(grammar)
-        matcher.consume_tokens(self._tokenizer.tokenize_str(layout.opening))
-        assert not matcher.is_error(), matcher.get_error()
+        known = (layout, schema if mode == "schema" else None)
+        matcher = self._kept(*known).deep_copy() if cache else self._opened(*known)
         return Guided(matcher, self._vocab_size)
 
-    def _compiled(self, grammar: str) -> LLMatcher:
-        return LLMatcher(self._tokenizer, grammar)
+    def _opened(self, layout: Layout, schema: StructuredSchema | None) -> LLMatcher:
+        matcher = LLMatcher(self._tokenizer, canonical_grammar(schema, layout) if schema else _ANY_OBJECT)
+        if not matcher.is_error():
+            matcher.consume_tokens(self._vocabulary.encode(layout.opening))
+        return _checked(matcher)
+
+
+class _PlainTokenizer:
+    """What llguidance asks of a tokenizer, from a vocabulary that makes no control token of any text."""
+
+    bos_token_id = None
+
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int, end_ids: frozenset[int]) -> None:
+        self._vocabulary = vocabulary
+        self.eos_token_id = min(end_ids)
+        self.special_token_ids = sorted(vocabulary.control.values())
+        names = {token: text.encode() for text, token in vocabulary.control.items()}
+        self.tokens = [vocabulary.bytes_of(i) or names.get(i, b"<[%d]>" % i) for i in range(vocab_size)]
+
+    def __call__(self, text: str) -> list[int]:
+        return self._vocabulary.spelled(text)
 
 
 class Guided:
-    """A constraint that a grammar enforces."""
+    """A constraint that a grammar enforces. llguidance raises nothing: each step looks for what it has to say."""
 
     def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
         self._matcher = matcher
@@ -77,21 +101,30 @@ class Guided:
 
     def bits(self) -> np.ndarray:
         fill_next_token_bitmask(self._matcher, self._bits)
+        _checked(self._matcher)
         return self._bits[0]
 
     def advance(self, token: int) -> None:
-        allowed = self._matcher.consume_token(token)
-        assert allowed, self._matcher.get_error()
+        self._matcher.consume_token(token)
+        _checked(self._matcher)
 
     def forced(self) -> list[int]:
         tokens = [] if self.closed else self._matcher.compute_ff_tokens()
         if tokens:
             self._matcher.consume_tokens(tokens)
+        _checked(self._matcher)
         return tokens
 
     @property
     def closed(self) -> bool:
         return self._matcher.is_accepting()
+
+
+def _checked(matcher: LLMatcher) -> LLMatcher:
+    if matcher.is_error():
+        reason = matcher.get_error().partition("\n")[0][:200]
+        raise GrammarError(f"the baseline's grammar failed ({reason}); use baseline mode free, or fewer choices")
+    return matcher
 
 
 class Unguided:
@@ -140,5 +173,5 @@ def canonical_grammar(schema: StructuredSchema, layout: Layout) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of Lark, which are JSON's."""
-    return json.dumps(text, ensure_ascii=False)
+    """A string of Lark, which are JSON's, in ASCII: Lark's lexer stumbles over U+007F."""
+    return json.dumps(text).replace("\x7f", "\\u007f")

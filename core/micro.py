@@ -6,12 +6,11 @@ compared. Progress goes to stderr; the last line on stdout is the same as JSON.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from core.engine import Engine
 from core.engine_torch import TorchBackend, TorchPrefix
 from core.presets import Preset
 from core.request import Prepared, Request
+from core.report import Setting, json_line
 from core.review import escaped
 from core.schema import StructuredSchema
 from core.search import Asked, Search
@@ -140,7 +140,7 @@ class Micro:
         self.engine.run_parallel(request.context, request.schema, **options)
 
     def decode_steps(self) -> float:
-        """Seconds of one step of the baseline's loop."""
+        """Seconds of one step of the baseline's loop, mode json."""
         return self._written()[0]
 
     def decode_own(self) -> float:
@@ -157,11 +157,11 @@ class Micro:
             body.register_forward_hook(lambda *_: inside.stop()),
         ]
         head.logits = inside.around(head.logits)
+        tokens = self._tokens()
         try:
             started = time.perf_counter()
-            for _ in self._tokens():
-                pass
-            return (time.perf_counter() - started) / STEPS, inside.seconds / STEPS
+            count = sum(1 for _ in tokens)
+            return (time.perf_counter() - started) / count, inside.seconds / count
         finally:
             del head.logits
             for hook in hooks:
@@ -236,12 +236,12 @@ def ratios(ms: Mapping[str, float], canonical_tokens: int) -> dict[str, float]:
         "whole trie / best-first on the same prefix": ms["whole_trie"] / ms["best_first"],
         "pcd warm, whole trie / best-first": ms["pcd_warm_complete"] / ms["pcd_warm_best_first"],
         f"{len(TEXTS)} short texts one at a time / together": ms["texts_singly"] / ms["texts_together"],
-        "a step of the baseline: its loop's own part": ms["decode_own"] / ms["decode_step"],
-        "a step of transformers' own forward and cache / a step of the baseline": ms["decode_transformers"]
+        "a step of the baseline (json): its loop's own part": ms["decode_own"] / ms["decode_step"],
+        "a step of transformers' own forward and cache / of the baseline (json)": ms["decode_transformers"]
         / ms["decode_step"],
         "pcd cold / pcd warm": ms["pcd_cold"] / ms["pcd_warm"],
-        "time per token x canonical tokens / pcd warm": ms["decode_step"] * canonical_tokens / ms["pcd_warm"],
-        "time per token x canonical tokens / pcd cold": ms["decode_step"] * canonical_tokens / ms["pcd_cold"],
+        "time per token (json) x canonical tokens / pcd warm": ms["decode_step"] * canonical_tokens / ms["pcd_warm"],
+        "time per token (json) x canonical tokens / pcd cold": ms["decode_step"] * canonical_tokens / ms["pcd_cold"],
     }
 
 
@@ -252,11 +252,12 @@ def report(engine: Engine, preset: Preset, name: str, rounds: int) -> None:
     canonical = len(engine.vocabulary.encode(result.text))
     ms = measure(micro, rounds)
     of_interest = ratios(ms, canonical)
-    identity, threads = engine.backend.identity, torch.get_num_threads()
-    print(f"{engine.model}, {identity.device}, {identity.dtype}, {threads} threads, {escaped(name)}, n={rounds}")
+    setting = Setting.here(engine)
+    for line in (*setting.lines(), f"{name}, n = {rounds}"):
+        print(escaped(line))
     print(f"prompt {prepared.prompt_tokens} tokens, tree {result.tree_tokens}, canonical JSON {canonical}")
     for variant, value in ms.items():
         print(f"{value:10.1f} ms  {variant}")
     for what, value in of_interest.items():
         print(f"{value:10.3f} x   {what}")
-    print(json.dumps({"model": engine.model, "preset": name, "rounds": rounds, "ms": ms, "ratios": of_interest}))
+    print(json_line(asdict(setting) | {"preset": name, "rounds": rounds, "ms": ms, "ratios": of_interest}))

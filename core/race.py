@@ -7,17 +7,16 @@ pays for reading what the baseline wrote. Knows nothing of pages.
 from __future__ import annotations
 
 import logging
-import platform
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from core.backend import Prefix
 from core.compare import Comparison, Row, compare
+from core.machine import versions
 from core.owner import Cancelled, Job, LaneClock, ticking
 from core.plans import PriorScores
 from core.schema import Choice
@@ -68,6 +67,11 @@ class Race:
         self._ahead = 0
         self.finished = False
         self._job = engine.owner.submit(self._run)
+
+    @property
+    def ahead(self) -> int:
+        """Other work that the engine does first."""
+        return self._job.ahead
 
     def cancel(self) -> None:
         """Stops the engine within one token; the race then ends as `stopped`."""
@@ -175,11 +179,7 @@ class Race:
             order=self._order,
             cache=prepared.cache,
             temperature=self._request.temperature,
-            versions={
-                "python": platform.python_version(),
-                "transformers": version("transformers"),
-                "torch": version("torch"),
-            },
+            versions=versions(),
             context=self._request.context,
             schema=self._request.schema.to_json(),
             names=tuple(field.name for field in self._request.schema),
@@ -189,6 +189,7 @@ class Race:
             scoring=prepared.request.scoring,
             prior=prepared.request.prior,
             style=prepared.request.style,
+            prompt_tokens=prepared.prompt_tokens,
         )
 
 

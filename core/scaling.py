@@ -170,7 +170,7 @@ def _raced(engine: Engine, sized: Sized, turn: Turn) -> Measurement:
     end = events[-1]
     if not isinstance(end, RunEnded) or end.state != "done":
         raise ValueError(f"{case.name}, baseline mode {turn.mode}: the race {end.state}: {end.message}")
-    return Measurement(sized.x, sized.context_tokens, measured(turn, case, sized.prompt_tokens, events))
+    return Measurement(sized.x, sized.context_tokens, measured(turn, case, events))
 
 
 def _check(axis: str, modes: Sequence[str], rounds: int, head: str) -> None:

@@ -83,7 +83,7 @@ class RunStarted(Event):
     dtype: str
     mode: str  # baseline mode
     order: tuple[Lane, ...]
-    cache: str  # state of the head prefix that both lanes start from: hit, miss, off
+    cache: str  # state of the head prefix that both lanes start from: hit, miss, off, fallback
     temperature: float
     versions: Mapping[str, str]
     context: str
@@ -95,6 +95,7 @@ class RunStarted(Event):
     scoring: str = "identify"  # how far a line is scored: identify, full
     prior: str = "none"  # what is subtracted from the scores: none, content_free
     style: str = "pretty"  # of the JSON that the prompt asks for: pretty, compact
+    prompt_tokens: int | None = None  # head + context + tail
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ class LaneEnded(Event):
     cache: str
     forced: int = 0  # tokens that the grammar left no choice about
     first_token_ms: float | None = None  # engine time at which the first token stood there
-    tokens_per_s: float | None = None  # from the first token to the last
+    tokens_per_s: float | None = None  # from the first token to the last, forced ones included
 
 
 @dataclass(frozen=True)

@@ -210,14 +210,10 @@ class Series:
         end = _end(events)
         if end.state != "done":
             return Failure(**vars(turn), message=end.message)
-        return measured(turn, case, self._prompt_tokens(case), events)
-
-    def _prompt_tokens(self, case: Case) -> int:
-        request = Request(case.context, case.schema, style=self.benchmark.style)
-        return self._engine.owner.submit(lambda _: self._engine.prepare(request).prompt_tokens).result()
+        return measured(turn, case, events)
 
 
-def measured(turn: Turn, case: Case, prompt_tokens: int, events: Iterable[Event]) -> Trial:
+def measured(turn: Turn, case: Case, events: Iterable[Event]) -> Trial:
     """The figures of one race that was done, from its trace."""
     events = list(events)
     (started,) = (event for event in events if isinstance(event, RunStarted))
@@ -234,7 +230,7 @@ def measured(turn: Turn, case: Case, prompt_tokens: int, events: Iterable[Event]
         ar_ms=ar.ms,
         pcd_passes=pcd.passes,
         ar_passes=ar.passes,
-        prompt_tokens=prompt_tokens,
+        prompt_tokens=started.prompt_tokens,
         tree_tokens=pcd.tokens,
         ar_tokens=ar.tokens,
         ar_forced=ar.forced,

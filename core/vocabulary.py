@@ -99,6 +99,25 @@ class Vocabulary:
                 raise TokenizationError(f"a token spans the end of {before[-20:]!r} and the start of {text[:40]!r}")
         return [ids[len(start) :] for ids in rows]
 
+    def spelled(self, text: str) -> list[int]:
+        """Ids whose bytes are exactly those of `text`.
+
+        Those of `encode`, unless a tokenizer composes, folds or refuses it; then the longest tokens that fit.
+        """
+        wanted = text.encode()
+        try:
+            ids = self.encode(text)
+        except TokenizationError:
+            ids = []
+        if b"".join(map(self.bytes_of, ids)) == wanted:
+            return ids
+        ids, at = [], 0
+        while at < len(wanted):
+            token, piece = max(self.starting(wanted[at:]), key=lambda found: len(found[1]))
+            ids.append(token)
+            at += len(piece)
+        return ids
+
     def begun(self, text: str, first: bool = False) -> str:
         """`text` with the space that the tokenizer puts before a text after a control token, or before the `first`."""
         wanted = self._lead.where == "always" or (self._lead.where == "first" and first)

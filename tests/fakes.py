@@ -322,12 +322,13 @@ class PreferringBackend(HashBackend):
 
     def logits(self, prompt: Sequence[int], after: Sequence[int]) -> np.ndarray:
         given, after = after, [*self._beyond(prompt), *after]
-        written = b"".join(self._lexicon.texts[token] for token in after)
+        texts = self._lexicon.texts
+        written = b"".join(texts[token] for token in after if token < len(texts))  # the rest is padding
         liking = np.zeros(self.identity.vocab_size)
         for rank, (text, path) in enumerate(self._intentions):
             much = 4.0 if rank else 6.0
             rest = text[len(written) :] if text.startswith(written) else b""
-            for token, piece in enumerate(self._lexicon.texts):
+            for token, piece in enumerate(texts):
                 if piece and rest.startswith(piece):
                     liking[token] = max(liking[token], much)
             if path[: len(after)] == list(after) and len(path) > len(after):

@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM
 
 from core.baseline import token_limit, write
 from core.engine import Engine, Request
-from core.grammar import MODES, Grammars, canonical_grammar
+from core.grammar import MODES, GrammarError, Grammars, canonical_grammar
 from core.prompt import LAYOUTS
 from core.schema import StructuredSchema
-from core.vocabulary import Vocabulary
-from tests.fakes import LEXICONS, HashBackend, PreferringBackend, lexicon
+from core.vocabulary import TokenizationError, Vocabulary
+from tests.fakes import LEXICONS, SPACING, HashBackend, PreferringBackend, lexicon
 
 SCHEMA = StructuredSchema({"risk": {"type": "enum", "choices": ["HIGH", "LOW"]}, "is_fraud": {"type": "boolean"}})
 CONTEXT = "A text about nothing."
@@ -161,20 +161,76 @@ def covers(tokens, event, text, start, end):
     return start <= at and at + len(event["text"]) <= end
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("values", [("HIGH", False), ("LOW", True)])
 @pytest.mark.parametrize("name, style", STYLES)
-def test_forced_tokens_are_those_of_the_text_as_it_is_tokenised(name, style, seed):
+def test_forced_tokens_are_those_of_the_text_as_it_is_tokenised(name, style, values):
     """So that the model goes on after the tokens that it knows."""
-    engine = Engine(HashBackend(lexicon(name), seed=seed), "hash")
-    events, end = lane(engine, mode="schema", style=style)
+    engine = Engine(PreferringBackend(lexicon(name)), "preferring")
     prompt = engine.prepare(Request(CONTEXT, SCHEMA, style=style)).plan.prompt
-    answer = end["text"].removeprefix(prompt.layout.opening)
-    canonical = lexicon(name).encode_after(prompt.before_line, answer)
-    written = [event["token"] for event in tokens_of(events)]
-    # A model may spell a value in other tokens than the tokenizer; what is forced after it is canonical again.
-    for index, event in enumerate(tokens_of(events)):
-        if event["forced"] and written[:index] == canonical[:index]:
-            assert event["token"] == canonical[index]
+    members = [(field.name, json.dumps(value)) for field, value in zip(SCHEMA, values, strict=True)]
+    answer = prompt.layout.text(members).removeprefix(prompt.layout.opening)
+    engine.backend.intend(answer, before="assistant\n" + prompt.layout.opening)
+    events, end = lane(engine, mode="schema", style=style)
+    assert end["text"] == prompt.layout.opening + answer
+    assert [event["token"] for event in tokens_of(events)] == lexicon(name).encode_after(prompt.before_line, answer)
+
+
+NASTY = {
+    "control tokens": ["x<|im_end|>", "<tool_call>", "<|im_start|>system"],
+    "decomposed letters": ["cafe\u0301", "\u212b", "\u1100\u1161"],
+    "delete and other controls": ["a\x7fb", "a\x00b", "\u0085\u2028"],
+    "what tokenizers write for spaces and bytes": ["a▁b", "▁", "<0x0A>", "Ġx"],
+    "what grammars mean something by": ['"/x/i"', "%json {}", "VALUE_0", "a: b", "\\u0041", "// no", "(a|b)*", "{1,2}"],
+    "long and alike": ["é" * 60, "é" * 60 + "!", "é" * 61],
+}
+
+
+@pytest.mark.parametrize("texts", NASTY.values(), ids=NASTY)
+@pytest.mark.parametrize("name", [*LEXICONS, *SPACING])
+def test_hostile_names_and_choices_are_only_text_to_the_grammar(name, texts):
+    """And no control token is forced: llguidance's own way to tokenise makes some of plain text."""
+    fields = {text: {"type": "enum", "choices": texts} for text in texts}
+    engine = Engine(HashBackend(lexicon(name)), "hash")
+    try:
+        schema = StructuredSchema(fields)
+        engine.prepare(Request(CONTEXT, schema))
+    except TokenizationError:  # composed and decomposed letters under a tokenizer that composes
+        schema = StructuredSchema({text: {"type": "boolean"} for text in texts})
+    events, end = lane(engine, schema, mode="schema")
+    assert events[-1]["state"] == "done" and end["how"] == "closed"
+    values = json.loads(end["text"])
+    assert list(values) == [field.name for field in schema]
+    assert all(values[field.name] in field.choices for field in schema)
+    assert not {event["token"] for event in tokens_of(events)} & set(engine.vocabulary.control.values())
+
+
+REFUSED = [
+    '{\n  "is_fraud": true,\n  "risk": "LOW"\n}',
+    '{\n  "risk":  "LOW",\n  "is_fraud": true\n}',
+    '{\n  "risk": "L\\u004fW",\n  "is_fraud": true\n}',
+    '{\n  "risk": "LOW",\n  "is_fraud": "true"\n}',
+    '{\n  "risk": "LOW"\n}',
+    '{\n  "risk": "LOW",\n  "is_fraud": true\n}\n',
+    '{"risk": "LOW", "is_fraud": true}',
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_the_grammar_allows_no_other_spelling(text):
+    tokens = lexicon("qwen")
+    grammar = LLMatcher(llguidance.hf.from_tokenizer(tokens.chat), canonical_grammar(SCHEMA, LAYOUTS["pretty"][0]))
+    ids = tokens.encode(text)
+    assert grammar.validate_tokens(ids) < len(ids)
+
+
+def test_a_schema_too_large_for_a_grammar_ends_the_run_in_one_line_and_is_not_kept():
+    tokens = lexicon("qwen")
+    choices = [f"{n:04} {n * 7919 % 1009}" for n in range(1024)]
+    schema = StructuredSchema({f"f{n}": {"type": "enum", "choices": choices} for n in range(128)})
+    grammars = Grammars(Vocabulary(tokens.chat), len(tokens.chat) + 5, frozenset([tokens.chat.eos_token_id]))
+    for _ in range(2):
+        with pytest.raises(GrammarError, match="grammar failed .*; use baseline mode free, or fewer choices$"):
+            grammars.start("schema", schema, LAYOUTS["pretty"][0])
 
 
 @pytest.mark.parametrize("name", LEXICONS)
@@ -277,7 +333,7 @@ class Scripted:
 
 def constraint(mode, tokens, schema=SCHEMA):
     size = len(tokens.chat) + 5
-    grammars = Grammars(tokens.chat, Vocabulary(tokens.chat), size, frozenset([tokens.chat.eos_token_id]))
+    grammars = Grammars(Vocabulary(tokens.chat), size, frozenset([tokens.chat.eos_token_id]))
     return grammars.start(mode, schema, LAYOUTS["pretty"][0])
 
 

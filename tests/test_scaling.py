@@ -302,7 +302,7 @@ def test_the_report_says_what_was_measured_in_words_json_and_files(small, capsys
 
 
 def test_a_baseline_past_its_limit_has_its_mark_in_the_table(small, capsys, monkeypatch):
-    monkeypatch.setattr("core.autoregressive.token_limit", lambda canonical: 5)
+    monkeypatch.setattr("core.baseline.token_limit", lambda canonical: 5)
     assert report(engine_for(), "choices", ("json",), 1) == 0
     rows = [row for row in capsys.readouterr().out.splitlines() if row.split()[0] in ("2", "3")]
     assert [row.endswith("! json: limit 1") for row in rows] == [True, True]

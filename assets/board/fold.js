@@ -176,6 +176,6 @@ function addText(lane, text) {
 function setAssembled(state, lane, text) {
   lane.characters = [...text];
   for (const { name, decided } of state.rows.values()) {
-    if (decided) lane.members.set(decided.start, { name, start: decided.start, end: decided.end });
+    if (decided?.start >= 0) lane.members.set(decided.start, { name, start: decided.start, end: decided.end });
   }
 }

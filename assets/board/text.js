@@ -52,7 +52,7 @@ const PHASES = new Map(Object.entries({
   assembly: 'the JSON, put together in code',
   prefill: 'the pass over the prompt',
   decode: 'the passes that write',
-  mask: 'which tokens may come next',
+  mask: 'which tokens may come next, the grammar included',
   detokenise: 'tokens to text',
 }));
 
