@@ -22,8 +22,8 @@ from core.baseline import Written, write
 from core.engine import Engine
 from core.engine_torch import TorchBackend, TorchPrefix
 from core.presets import Preset
-from core.request import Prepared, Request
 from core.report import Setting, json_line
+from core.request import Prepared, Request
 from core.review import escaped
 from core.schema import StructuredSchema
 from core.search import Asked, Search
