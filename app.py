@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from tempfile import TemporaryDirectory
 
 from core.engine import default_of
 from core.models import ModelNotFound, require_known
@@ -23,6 +24,8 @@ def main() -> None:
     if given.model != "none":
         require_known(given.model)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    files = TemporaryDirectory(prefix="pcd-")  # for what the page offers; Gradio's own folder is one for all, and stays
+    os.environ.setdefault("GRADIO_TEMP_DIR", files.name)
     resident = Resident()
     page = build(resident, load_presets())
     launch(page, given.host, given.port)
@@ -31,6 +34,7 @@ def main() -> None:
         page.block_thread()  # until Ctrl-C or SIGTERM
     finally:
         resident.close()
+        files.cleanup()
         # Past the interpreter's own clean-up: a thread that is still inside a pass would abort it.
         os._exit(0)
 

@@ -1,12 +1,13 @@
-// The keyboard: Ctrl or Cmd with Enter runs, Escape stops, from anywhere on the page.
+// The keyboard: Ctrl or Cmd with Enter runs, Escape stops, from anywhere on the race's tab.
 // Before the editor sees the key, or it would take Enter for a new line.
 
 addEventListener('keydown', (event) => {
-  const press = (id) => document.getElementById(id)?.click();
+  const run = document.getElementById('run');
+  if (!run?.offsetParent) return; // another tab is open
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     event.stopPropagation();
-    press('run');
+    run.click();
   } else if (event.key === 'Escape' && event.target.ariaExpanded !== 'true') {
     pressStop();
   }

@@ -14,10 +14,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 
+from core.backend import Identity
 from core.compare import compare
 from core.engine import Request
 from core.owner import Job, Owner
@@ -63,8 +65,20 @@ class ScriptedEngine:
     token_ms: float = 10.0
     pass_ms: float = 350.0
     limit: int = 1000  # tokens after which the baseline is cut off
+    failing: str = ""  # a mode in which no race comes to its end
     races: list[ScriptedRace] = field(default_factory=list)
     device: threading.Lock = field(default_factory=threading.Lock)
+    owner: Owner = field(default_factory=Owner)
+    model: str = MODEL
+    why: str = WHY
+
+    @property
+    def backend(self) -> SimpleNamespace:
+        identity = Identity("script", "cpu", "float32", 4096, 50_000, frozenset(), "tree", "script")
+        return SimpleNamespace(identity=identity)
+
+    def prepare(self, request: Request) -> SimpleNamespace:
+        return SimpleNamespace(prompt_tokens=len(request.context))
 
     def race(
         self,
@@ -77,8 +91,10 @@ class ScriptedEngine:
         asked: float | None = None,
         **options: Any,
     ) -> ScriptedRace:
-        self.races.append(ScriptedRace(self, Request(context, schema, temperature, **options), order, mode))
-        return self.races[-1]
+        race = ScriptedRace(self, Request(context, schema, temperature, **options), order, mode)
+        self.races.append(race)
+        race.start()
+        return race
 
     def submit(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Job:
         request = Request(context, schema, temperature, **options)
@@ -108,6 +124,10 @@ class Stopped(Exception):
     """The race was cancelled."""
 
 
+class Failed(Exception):
+    """The race comes to no end of its own."""
+
+
 class ScriptedRace:
     """Emits its events from a thread of its own, alone on the engine's device."""
 
@@ -117,6 +137,7 @@ class ScriptedRace:
         self.cache = "hit" if request.cache else "off"
         self.finished = False
         self.cancelled = threading.Event()
+        self.over = threading.Event()
         self.events: list[Event] = []  # all of them, as a saved trace would hold them
         self._new: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._asked = self._lane_started = time.perf_counter()
@@ -124,6 +145,8 @@ class ScriptedRace:
         self._rows: dict[str, RowCompared] = {}
         self._engine_ms: dict[str, float] = {}
         self._told_ms = 0.0  # of the running lane, by its phases
+
+    def start(self) -> None:
         threading.Thread(target=self._run, daemon=True).start()
 
     def drain(self) -> list[Event]:
@@ -131,8 +154,17 @@ class ScriptedRace:
         self.finished = self.finished or any(event.kind == "end" for event in drained)
         return drained
 
+    def wait(self) -> list[Event]:
+        self.over.wait()
+        return self.drain()
+
     def cancel(self) -> None:
         self.cancelled.set()
+
+    @property
+    def ahead(self) -> int:
+        before = self.engine.races[: self.engine.races.index(self)]
+        return sum(not race.over.is_set() for race in before)
 
     def trace(self, kind: str, lane: Lane | None = None) -> list[Event]:
         return [e for e in self.events if e.kind == kind and (lane is None or e.lane == lane)]
@@ -146,13 +178,19 @@ class ScriptedRace:
                 self.engine.device.release()
         except Stopped:
             self._emit(RunEnded(self._since_asked(), "stopped", "stopped", None, ()))
+        except Failed as error:
+            self._emit(RunEnded(self._since_asked(), "failed", str(error), None, ()))
+        finally:
+            self.over.set()
 
     def _wait(self) -> None:
-        while not self.engine.device.acquire(timeout=0.05):
+        """Until it is this race's turn, first come, first served."""
+        while self.ahead or not self.engine.device.acquire(timeout=0.05):
             if not self.trace("waiting"):
-                self._emit(Waiting(self._since_asked(), ahead=1))
+                self._emit(Waiting(self._since_asked(), ahead=self.ahead or 1))
             if self.cancelled.is_set():
                 raise Stopped
+            time.sleep(0.01)
 
     def _race(self) -> None:
         request = self.request
@@ -169,6 +207,8 @@ class ScriptedRace:
             )
         )
         self._emit(WarmedUp(self._since_asked(), took_ms=12.5, when="run"))
+        if self.mode == self.engine.failing:
+            raise Failed(f"out of memory: {HOSTILE}")
         lanes: Mapping[Lane, Callable[[], None]] = {"pcd": self._parallel, "ar": self._baseline}
         for lane in self.order:
             self._lane_started, self._told_ms = time.perf_counter(), 0.0

@@ -15,9 +15,9 @@ import gradio as gr
 from core.schema import StructuredSchema
 from core.trace import RunEnded, to_lines
 from core.ui.inputs import check_mode, check_options
+from core.ui.readiness import ready_engine
 
 if TYPE_CHECKING:
-    from core.engine import Engine
     from core.resident import Resident
 
 #: How often a waiting call looks whether the engine has come further. Waiting takes no worker thread.
@@ -34,7 +34,7 @@ def add_endpoints(resident: Resident) -> None:
         try:
             check_options(style, cache)
             spec = StructuredSchema.from_json(schema)
-            job = _engine(resident).submit(context, spec, temperature, style=style, cache=cache)
+            job = ready_engine(resident).submit(context, spec, temperature, style=style, cache=cache)
         except ValueError as error:
             raise _refusal(str(error)) from None
         try:
@@ -54,7 +54,7 @@ def add_endpoints(resident: Resident) -> None:
             check_mode(mode)
             check_options(style, cache)
             spec = StructuredSchema.from_json(schema)
-            race = _engine(resident).race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)
+            race = ready_engine(resident).race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)
         except ValueError as error:
             raise _refusal(str(error)) from None
         try:
@@ -71,15 +71,6 @@ def add_endpoints(resident: Resident) -> None:
     # The engine has a queue of its own.
     gr.api(parallel, api_name="parallel", concurrency_limit=None)
     gr.api(autoregressive, api_name="autoregressive", concurrency_limit=None)
-
-
-def _engine(resident: Resident) -> Engine:
-    """The engine, if it is there; raises `gr.Error`."""
-    if resident.status.state == "loading":
-        raise _refusal(f"the model is still loading ({resident.status.stage}); try again in a moment")
-    if resident.engine is None:
-        raise _refusal(resident.status.message)
-    return resident.engine
 
 
 def _refusal(message: str) -> gr.Error:

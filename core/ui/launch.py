@@ -12,7 +12,8 @@ from core.ui.components import asset
 SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
-STYLES = ("page.css", "notice.css", "board.css", "board/phases.css", "board/table.css", "board/narrow.css")
+_BOARD = ("board.css", "board/phases.css", "board/table.css", "board/narrow.css")
+STYLES = ("page.css", "notice.css", *_BOARD, "benchmark.css")
 
 
 def launch(page: gr.Blocks, host: str, port: int) -> str:

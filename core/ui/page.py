@@ -8,6 +8,7 @@ import gradio as gr
 
 from core.presets import Preset
 from core.resident import Resident
+from core.ui.benchmark import add_benchmark
 from core.ui.components import Board, Notice
 from core.ui.endpoints import add_endpoints
 from core.ui.log import Log
@@ -26,7 +27,11 @@ ORDERS = [("PCD first", "pcd"), ("Baseline first", "ar")]
 def build(resident: Resident, presets: Sequence[Preset]) -> gr.Blocks:
     with gr.Blocks(title=TITLE, fill_width=True) as page:
         model = _masthead()
-        parts = _race(model, presets)
+        with gr.Tabs(elem_id="tabs"):
+            with gr.Tab("Race", id="race"):
+                parts = _race(model, presets)
+            with gr.Tab("Benchmark", id="benchmark"):
+                add_benchmark(page, resident, presets)
         wire(page, parts, resident, presets)
         add_endpoints(resident)
     return page
