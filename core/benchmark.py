@@ -1,42 +1,44 @@
 """`python -m core.benchmark`: both lanes race on presets, and what they took is printed with its n.
 
 The command only: what is measured is in core/trials.py, what is made of it in core/figures.py
-and core/report.py. `--micro`, `--scaling` and `--ui-overhead` measure something else instead.
+and core/report.py. `--scaling` races requests of growing size; `--micro` and `--ui-overhead` measure
+something else instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from core.engine import Engine, default_of
 from core.figures import ms_text, ratio_text
-from core.grammar import MODES
+from core.grammar import MODES, Mode
+from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible
 from core.models import ModelNotFound, ProgressBar
+from core.plot import picture, require_plotting
 from core.presets import FOLDER, Preset
 from core.report import Report, Setting, json_line, write_whole
 from core.review import escaped
-from core.trials import HEADS, MOST_ROUNDS, STYLES, Benchmark, Case, Failure, Series, Trial
+from core.scaling import AXES, Sweep, cases_of
+from core.trials import HEADS, STYLES, Benchmark, Case, Failure, Head, Series, Trial, check_names, check_rounds
 
 ROUNDS = 5
 PRESET = "support_triage"  # where one is measured and none is named
-#: How long an interrupted run waits for the pass in hand: a thread that dies inside one takes the process along.
-PATIENCE_S = 10.0
-
-INTERRUPTED = 130
+#: What a sweep has where nothing else is asked for: the head, and the modes that enforce something.
+SWEPT_HEAD: Head = "warm"
+SWEPT_MODES: tuple[Mode, ...] = ("json", "schema")
 
 EPILOG = f"""\
 every preset gets a warm-up race that is thrown away, then one race per round, baseline mode and head;
 the lanes take turns in going first. Times are the engine's own, read when a race is over.
   cold: the schema is compiled and the whole prompt is read anew by both lanes
-  warm: both lanes start after the cached head
+  warm: both lanes start after the cached head; a race that found it driven out is run again
 
 stdout ends with one line of JSON: where it ran, and a summary for each preset, mode and head.
 --json adds every race, --csv has a line for each. Both files are whole or not touched.
@@ -44,12 +46,12 @@ stdout ends with one line of JSON: where it ran, and a summary for each preset, 
 instead of races:
   --micro [--preset NAME]        what the engine's parts cost (torch only)
   --scaling fields|choices|context
-                                 how both lanes grow with a request; --modes, one of --heads, --plot FILE
+                                 races of requests that grow; --modes, one of --heads, --plot FILE
   --ui-overhead [--preset NAME]  what a page that watches costs the baseline; one of --modes
 
 examples:
   python -m core.benchmark --model smollm2-135m --preset fintech_fraud --rounds 3
-  python -m core.benchmark --preset mine.json --modes json,schema --heads warm --markdown
+  python -m core.benchmark --preset code_audit,mine.json --modes json,schema --heads warm --markdown
   python -m core.benchmark --request mine.json --csv races.csv --json report.json
 
 exit status:
@@ -64,9 +66,11 @@ exit status:
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser()
     given = asked.parse_args(arguments)
+    if given.preset:
+        given.preset = [name for names in given.preset for name in names]  # --preset a,b c --preset d
     _check_usage(given, asked.error)
     try:
-        with _interrupted_by_sigterm():
+        with interrupted_by_sigterm():
             return _measured(given)
     except (ValueError, RuntimeError, OSError, ModelNotFound) as error:  # a device's too
         print(f"error: {escaped(' '.join(str(error).split()))}", file=sys.stderr)
@@ -85,11 +89,11 @@ def parser() -> argparse.ArgumentParser:
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--micro", action="store_true", help="the engine's parts on one preset")
-    instead.add_argument("--scaling", choices=["fields", "choices", "context"], help="a sweep of sizes")
+    instead.add_argument("--scaling", choices=list(AXES), help="a sweep of sizes")
     instead.add_argument("--ui-overhead", action="store_true", help="the same races with and without a page")
     what = parser.add_mutually_exclusive_group()
-    presets = "names of presets/ or paths of preset files; all of presets/"
-    what.add_argument("--preset", "--presets", nargs="+", action="extend", metavar="NAME", help=presets)
+    presets = "names of presets/ or paths of preset files, as a,b; all of presets/"
+    what.add_argument("--preset", "--presets", type=_names, nargs="+", action="extend", metavar="LIST", help=presets)
     request = "a JSON file with 'context' and 'schema', and 'expected' if you know the answers"
     what.add_argument("--request", type=Path, metavar="FILE", help=request)
     parser.add_argument("--modes", type=_names, metavar="LIST", help=f"baseline modes; {','.join(MODES)}")
@@ -134,15 +138,12 @@ def _check_usage(given: argparse.Namespace, refuse: Callable[[str], NoReturn]) -
     for option in UNUSED[kind]:
         if getattr(given, option):
             refuse(f"--{option} is not for {'races' if kind == 'race' else '--' + kind}")
-    for option, known in (("modes", MODES), ("heads", HEADS)):
-        names = getattr(given, option) or ()
-        for name in names:
-            if name not in known:
-                refuse(f"--{option}: {name!r} is unknown; use some of: {','.join(known)}")
-            if names.count(name) > 1:
-                refuse(f"--{option}: {name!r} is given twice; give it once")
-    if not 1 <= given.rounds <= MOST_ROUNDS:
-        refuse(f"--rounds: {given.rounds} is none; use 1 to {MOST_ROUNDS}")
+    try:
+        check_names("baseline mode", given.modes or MODES, MODES)
+        check_names("head", given.heads or HEADS, HEADS)
+        check_rounds(given.rounds)
+    except ValueError as error:
+        refuse(str(error))
     for option in SINGLE.get(kind, ()):
         if len(getattr(given, option) or ()) > 1:
             refuse(f"--{kind} is for one of --{option}")
@@ -187,7 +188,7 @@ def preset_file(name: str) -> Path:
     known, path = known_presets(), Path(name)
     if name in known:
         return known[name]
-    if path.suffix == ".json" or len(path.parts) > 1 or path.exists():
+    if path.suffix == ".json" or len(path.parts) > 1 or (name and path.exists()):
         return path
     names = ", ".join(sorted(known))
     raise ValueError(f"preset {name!r} is unknown; use one of: {names}, or the path of a preset file")
@@ -226,45 +227,42 @@ def _loaded(given: argparse.Namespace, backend: str = "") -> Engine:
 
 
 def _scaling(given: argparse.Namespace) -> int:
-    from core import scaling  # here: --help needs none of it
-
-    files = {f"{option}_file": getattr(given, option) for option in ("json", "csv", "plot")}
-    scaling.require_files(**files)
-    options: dict[str, Any] = {"modes": given.modes} if given.modes else {}
-    if given.heads:
-        options["head"] = given.heads[0]
-    return scaling.report(_loaded(given), given.scaling, rounds=given.rounds, **options, **files)
+    if given.plot:
+        require_plotting(given.plot)
+    (head,) = given.heads or (SWEPT_HEAD,)
+    engine = _loaded(given)
+    cases, left_out = cases_of(engine, given.scaling, head)
+    plan = Benchmark(cases, given.modes or SWEPT_MODES, (head,), given.rounds, is_interleaved=True)
+    return _races(engine, plan, given, partial(Sweep, axis=given.scaling, left_out=left_out))
 
 
 def _one_preset(given: argparse.Namespace, preset: Preset, name: str) -> int:
     if given.micro:
         from core import micro  # here: it imports torch
 
-        micro.report(_loaded(given, "torch"), preset, name, given.rounds)
+        micro.report_parts(_loaded(given, "torch"), preset, name, given.rounds)
         return 0
     from core import page_overhead  # here: --help needs none of it
 
     page_overhead.require_browser()
-    return page_overhead.report(_loaded(given), preset, name, given.rounds, *(given.modes or ()))
+    return page_overhead.report_overhead(_loaded(given), preset, name, given.rounds, *(given.modes or ()))
 
 
-def _races(engine: Engine, plan: Benchmark, given: argparse.Namespace) -> int:
+def _races(
+    engine: Engine, plan: Benchmark, given: argparse.Namespace, report_of: Callable[..., Report] = Report
+) -> int:
     trials: list[Trial | Failure] = []
     setting, planned, started = Setting.here(engine), len(plan.turns), time.perf_counter()
-    print(f"{planned} races, and a warm-up race for each preset", file=sys.stderr)
-    is_whole = False
-    try:
+    print(f"{planned} races, and {len(plan.cases)} to warm up", file=sys.stderr)
+
+    def told() -> None:
+        publish(report_of(setting, plan, tuple(trials), len(trials) == planned), given)
+
+    with interruptible(engine, told):
         for trial in Series(engine, plan):
             trials.append(trial)
             print(progress_line(trial, len(trials), planned, time.perf_counter() - started), file=sys.stderr)
-        is_whole = len(trials) == planned
-    except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt):  # who presses it twice does not want to wait
-            engine.owner.close(PATIENCE_S)
-    finally:
-        with _uninterrupted():
-            publish(Report(setting, plan, tuple(trials), is_whole), given.json, given.csv, given.markdown)
-    if not is_whole:
+    if len(trials) < planned:
         return INTERRUPTED
     return 3 if any(isinstance(trial, Failure) for trial in trials) else 0
 
@@ -282,43 +280,35 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def publish(report: Report, json_file: Path | None, csv_file: Path | None, as_markdown: bool) -> None:
+def publish(report: Report, given: argparse.Namespace) -> None:
     """Writes the files, then prints; a file that cannot be written is an `OSError`, once all is printed."""
-    errors: list[OSError] = []
-    texts = {json_file: lambda: json_line(report.to_json(trials=True)) + "\n", csv_file: report.csv}
-    for file, text in texts.items():
-        try:
-            if file:
-                write_whole(file, text())
-        except OSError as error:
-            errors.append(OSError(f"{file}: {error.strerror or error}; the figures are on stdout"))
-    table = report.markdown() if as_markdown else report.plain()
-    encoding = sys.stdout.encoding or "utf-8"
-    print(table.encode(encoding, "backslashreplace").decode(encoding))
-    print(json_line(report.to_json()), flush=True)
+    try:
+        errors = _written(report, given)
+    finally:
+        table = report.markdown() if given.markdown else report.plain()
+        encoding = sys.stdout.encoding or "utf-8"
+        print(table.encode(encoding, "backslashreplace").decode(encoding))
+        print(json_line(report.to_json()), flush=True)
     if errors:
         raise errors[0]
 
 
-@contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """The short time in which results are written and printed: Ctrl-C would leave half of them."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _written(report: Report, given: argparse.Namespace) -> list[OSError]:
+    """Writes the files that are asked for; what could not be written."""
+    errors: list[OSError] = []
+    contents: dict[Path | None, Callable[[], str | bytes]] = {
+        given.json: lambda: json_line(report.to_json(trials=True)) + "\n",
+        given.csv: report.csv,
+    }
+    if isinstance(report, Sweep) and report.summaries:
+        contents[given.plot] = lambda: picture(report, given.plot)
+    for file, content in contents.items():
+        try:
+            if file:
+                write_whole(file, content())
+        except OSError as error:
+            errors.append(OSError(f"{file}: {error.strerror or error}; the figures are on stdout"))
+    return errors
 
 
 if __name__ == "__main__":

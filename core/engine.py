@@ -25,7 +25,7 @@ from core.parallel import Emit, Outcome, ParallelLane
 from core.plans import MAX_BYTES, MAX_ENTRIES, Plans, PriorScores
 from core.prompt import ChatFormat
 from core.race import Race
-from core.request import Prepared, PromptTooLong, Request
+from core.request import Prepared, PromptTooLong, Request, check_one_of
 from core.result import CacheState, Result
 from core.schema import StructuredSchema
 from core.search import pays
@@ -154,8 +154,7 @@ class Engine:
 
         `asked` is when somebody asked for it, in `time.perf_counter()` seconds, if not now.
         """
-        if mode not in MODES:
-            raise ValueError(f"baseline mode {mode!r} is unknown; use one of: {', '.join(MODES)}")
+        check_one_of("baseline mode", mode, MODES)
         return Race(self, Request(context, schema, temperature, **options), order, mode, asked)
 
     def stream_baseline(

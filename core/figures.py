@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from core.trials import PHASES_GAP, Failure, Head, Trial
+from core.trials import Failure, Head, Trial
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,16 @@ class Spread:
 
     median_ms: float
     p95_ms: float
+    least_ms: float
 
     @classmethod
     def of(cls, ms: Sequence[float]) -> Spread:
-        return cls(statistics.median(ms), percentile(ms, 95))
+        return cls(statistics.median(ms), percentile(ms, 95), min(ms))
 
 
 @dataclass(frozen=True)
 class Summary:
-    """All trials of one preset, mode and head. Counts of passes, tokens and fields are the (low) median trial's."""
+    """All trials of one preset, mode and head; each count is the lower median over the trials."""
 
     preset: str
     mode: str
@@ -58,9 +59,15 @@ class Summary:
     limit_hits: int  # trials whose baseline was stopped by its token limit
     failures: int  # races that came to no end, which are in no figure here
     caches: tuple[str, ...]  # states of the head that the lanes started from
-    phases_gap: float  # largest of the trials
+    readings: tuple[str, ...]  # how far the pcd lane read the trie: complete, best-first
     pcd_phases: Mapping[str, float]  # median milliseconds
     ar_phases: Mapping[str, float]
+    size: int | None  # in a sweep: of what is larger in one case than in another
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the baseline wrote whole JSON every time; else its time is that of something else."""
+        return self.parsed == self.n
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -71,7 +78,6 @@ class Summary:
             f"{self.limit_hits} of {self.n} baseline texts ran into the token limit": self.limit_hits > 0,
             f"{not_json} of {self.n} baseline texts are no whole JSON": not_json > 0,
             f"not warm: the head was {', '.join(self.caches)}": self.head == "warm" and set(self.caches) != {"hit"},
-            f"phases are {self.phases_gap:.0%} off a lane's time": self.phases_gap > PHASES_GAP,
             f"{self.failures} races failed": self.failures > 0,
         }
         return tuple(words for words, is_so in said.items() if is_so)
@@ -83,10 +89,10 @@ def summaries(trials: Iterable[Trial | Failure]) -> tuple[Summary, ...]:
     for trial in trials:
         grouped.setdefault((trial.preset, trial.mode, trial.style, trial.head), []).append(trial)
     rows = (([one for one in group if isinstance(one, Trial)], len(group)) for group in grouped.values())
-    return tuple(summary(done, failures=size - len(done)) for done, size in rows if done)
+    return tuple(summary_of(done, failures=size - len(done)) for done, size in rows if done)
 
 
-def summary(trials: Sequence[Trial], failures: int = 0) -> Summary:
+def summary_of(trials: Sequence[Trial], failures: int = 0) -> Summary:
     """One row; `trials` are one or more of the same preset, mode, style and head."""
     first, ratios = trials[0], [trial.speed_up for trial in trials]
     pcd, ar = (Spread.of([getattr(trial, name) for trial in trials]) for name in ("pcd_ms", "ar_ms"))
@@ -123,9 +129,10 @@ def summary(trials: Sequence[Trial], failures: int = 0) -> Summary:
         limit_hits=sum(trial.how == "limit" for trial in trials),
         failures=failures,
         caches=tuple(sorted({trial.cache for trial in trials})),
-        phases_gap=max(trial.phases_gap for trial in trials),
+        readings=tuple(sorted({trial.reading for trial in trials})),
         pcd_phases=_median_phases([trial.pcd_phases for trial in trials]),
         ar_phases=_median_phases([trial.ar_phases for trial in trials]),
+        size=first.size,
     )
 
 

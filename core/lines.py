@@ -1,4 +1,4 @@
-"""From races to lines: medians of each lane by the size of the request, and where two lines meet.
+"""Where two lines meet: both lanes' medians by the size of the request, one baseline mode at a time.
 
 Pure: knows no engine and no plot.
 """
@@ -6,144 +6,80 @@ Pure: knows no engine and no plot.
 from __future__ import annotations
 
 import math
-import statistics
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from core.trials import Trial
+from core.figures import Summary
 
-#: The line of the pcd lane; the other lines have the names of their baseline modes.
+#: The pcd lane beside the names of baseline modes.
 PCD = "pcd"
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One race of a sweep."""
-
-    x: int  # fields, choices of the one field, or tokens of the text
-    context_tokens: int
-    trial: Trial  # of round 0 where it only warms up
-
-    @property
-    def counts(self) -> bool:
-        return self.trial.round > 0
-
-
-@dataclass(frozen=True)
-class Point:
-    """A point of a line: the median over the races of one request, in engine time."""
-
-    line: str  # pcd, or a baseline mode
-    x: int
-    n: int  # races; the pcd lane runs in those of every mode
-    ms: float
-    least_ms: float
-    most_ms: float
-    tokens: float  # median; pcd: of the tree batch; a baseline: written
-    context_tokens: int
-    prompt_tokens: int  # head, context and tail
-    cache: str  # states of the head that the lanes started from
-    marks: str  # how many of the races have which mark: "limit 2, not_parsable 1"
 
 
 @dataclass(frozen=True)
 class Crossing:
     """A place where a baseline's line meets PCD's; `below` and `above` were measured, the rest is an estimate."""
 
-    line: str
+    mode: str  # of the baseline
     below: int
     above: int
-    x: float
+    size: float
     ms: float
-    faster_after: str  # the line that is the faster one for more
-    marked: bool  # whether a mark stands beside the baseline at one of the two
+    faster_after: str  # for larger requests: pcd, or the baseline's mode
+    is_json: bool  # whether the baseline wrote whole JSON at both
 
 
-def summary(measurements: Iterable[Measurement]) -> tuple[Point, ...]:
-    """The points of every line that the races so far allow, PCD's first, by growing size."""
-    counted = [each for each in measurements if each.counts]
-    found = []
-    for line in [PCD, *dict.fromkeys(each.trial.mode for each in counted)]:
-        for x in sorted({each.x for each in counted}):
-            if races := [each for each in counted if each.x == x and line in (PCD, each.trial.mode)]:
-                found.append(_point(line, races))
-    return tuple(found)
+def by_size(rows: Iterable[Summary], mode: str) -> dict[int, Summary]:
+    """The rows of one baseline mode, by growing size."""
+    return dict(sorted((row.size, row) for row in rows if row.mode == mode and row.size is not None))
 
 
-def crossings(points: Sequence[Point], line: str) -> tuple[Crossing, ...]:
+def crossings(rows: Iterable[Summary], mode: str) -> tuple[Crossing, ...]:
     """Where a baseline's line meets PCD's, in log time over log size straight from point to point."""
-    pcd, ar = by_size(points, PCD), by_size(points, line)
-    sizes = sorted(pcd.keys() & ar.keys())
-    leads = {x: math.log(ar[x].ms / pcd[x].ms) for x in sizes}  # above 0 PCD is the faster one
+    line = by_size(rows, mode)
+    leads = _leads(line)
     found = []
-    for below, above in pairwise(x for x in sizes if leads[x]):
+    for below, above in pairwise(size for size in line if leads[size]):
         if (leads[below] > 0) == (leads[above] > 0):
             continue
-        equal = [x for x in sizes if below < x < above]
+        equal = [size for size in line if below < size < above]
         low, high = (equal[0], equal[-1]) if equal else (below, above)
         share = 0.5 if equal else leads[below] / (leads[below] - leads[above])
-        x, ms = _between(low, high, share), _between(pcd[low].ms, pcd[high].ms, share)
-        faster = PCD if leads[above] > 0 else line
-        found.append(Crossing(line, low, high, x, ms, faster, bool(ar[low].marks or ar[high].marks)))
+        size, ms = _between(low, high, share), _between(line[low].pcd.median_ms, line[high].pcd.median_ms, share)
+        faster = PCD if leads[above] > 0 else mode
+        found.append(Crossing(mode, low, high, size, ms, faster, line[low].is_json and line[high].is_json))
     return tuple(found)
 
 
-def verdict(points: Sequence[Point], line: str, unit: str) -> str:
+def verdict(rows: Iterable[Summary], mode: str, unit: str) -> str:
     """One sentence: where a baseline's line meets PCD's, or that it does not."""
-    pcd, ar = by_size(points, PCD), by_size(points, line)
-    sizes = sorted(pcd.keys() & ar.keys())
-    if not sizes:
-        return f"{line}: not measured"
-    if found := crossings(points, line):
+    line = by_size(rows, mode)
+    if not line:
+        return f"{mode}: not measured"
+    if found := crossings(line.values(), mode):
         return "; ".join(_place(crossing, unit) for crossing in found)
-    leads = [ar[x].ms - pcd[x].ms for x in sizes]
+    leads, sizes = _leads(line).values(), list(line)
     where = f"from {sizes[0]:,} to {sizes[-1]:,} {unit}" if len(sizes) > 1 else f"at {sizes[0]:,} {unit}"
     if not any(leads):
-        return f"{PCD} and {line} take the same time {where}"
-    return f"{PCD} and {line} do not cross {where}: {PCD if max(leads) > 0 else line} is faster"
+        return f"{PCD} and {mode} take the same time {where}"
+    return f"{PCD} and {mode} do not cross {where}: {PCD if max(leads) > 0 else mode} is faster"
 
 
-def by_size(points: Iterable[Point], line: str) -> dict[int, Point]:
-    return {point.x: point for point in points if point.line == line}
-
-
-def size_text(x: float) -> str:
+def size_text(size: float) -> str:
     """An estimated size, with three digits that count or all of them."""
-    return f"{x:.1f}" if x < 99.95 else f"{x:,.0f}"
+    return f"{size:.1f}" if size < 99.95 else f"{size:,.0f}"
 
 
-def _point(line: str, races: Sequence[Measurement]) -> Point:
-    is_pcd, trials = line == PCD, [race.trial for race in races]
-    times = [trial.pcd_ms if is_pcd else trial.ar_ms for trial in trials]
-    marks = Counter(mark for trial in trials for mark in _marks(trial) if not is_pcd)
-    return Point(
-        line=line,
-        x=races[0].x,
-        n=len(trials),
-        ms=statistics.median(times),
-        least_ms=min(times),
-        most_ms=max(times),
-        tokens=statistics.median(trial.tree_tokens if is_pcd else trial.ar_tokens for trial in trials),
-        context_tokens=races[0].context_tokens,
-        prompt_tokens=trials[0].prompt_tokens,
-        cache=", ".join(sorted({trial.cache for trial in trials})),
-        marks=", ".join(f"{mark} {number}" for mark, number in sorted(marks.items())),
-    )
-
-
-def _marks(trial: Trial) -> list[str]:
-    """What must stand beside the baseline's time."""
-    is_limited, is_json = trial.how == "limit", trial.outcome == "parsed"
-    return ["limit"] if is_limited else [] if is_json else [trial.outcome]
+def _leads(line: Mapping[int, Summary]) -> dict[int, float]:
+    """By size: above 0 where PCD is the faster one."""
+    return {size: math.log(row.speed_up) for size, row in line.items()}
 
 
 def _place(crossing: Crossing, unit: str) -> str:
-    estimate = f"between {crossing.below:,} and {crossing.above:,} {unit}, estimated at {size_text(crossing.x)}"
+    estimate = f"between {crossing.below:,} and {crossing.above:,} {unit}, estimated at {size_text(crossing.size)}"
     where = f"at {crossing.below:,} {unit}" if crossing.below == crossing.above else estimate
-    mark = " (! mind the marks of the baseline there)" if crossing.marked else ""
-    return f"{PCD} = {crossing.line} {where}: {crossing.faster_after} is faster above{mark}"
+    mark = "" if crossing.is_json else " (! the baseline did not always write whole JSON there)"
+    return f"{PCD} = {crossing.mode} {where}: {crossing.faster_after} is faster above{mark}"
 
 
 def _between(low: float, high: float, share: float) -> float:

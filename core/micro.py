@@ -245,7 +245,7 @@ def ratios(ms: Mapping[str, float], canonical_tokens: int) -> dict[str, float]:
     }
 
 
-def report(engine: Engine, preset: Preset, name: str, rounds: int) -> None:
+def report_parts(engine: Engine, preset: Preset, name: str, rounds: int) -> None:
     result = engine.run_parallel(preset.context, preset.schema)  # also warms the head
     prepared = engine.prepare(Request(preset.context, preset.schema))
     micro = Micro(engine, prepared, engine.backend.prefill(prepared.whole))

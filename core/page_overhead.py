@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 from core.figures import ms_text
+from core.interruption import INTERRUPTED, interruptible
 from core.report import Setting, json_line
 from core.resident import Resident, Status
 from core.review import escaped
@@ -35,15 +36,12 @@ if TYPE_CHECKING:
 #: The page may take the baseline's time at most so many times.
 LIMIT = 1.05
 
-EXIT_INTERRUPTED = 130  # as shells have it after Ctrl-C
-
 #: Names under which a system has Chromium; playwright's own is taken where there is none.
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--disable-gpu",)  # a machine without a display may have none to offer
 
 PAGE_MS = 60_000  # patience with the page
 RACE_S = 3_600.0  # and with a race
-PATIENCE_S = 10.0  # with the pass in hand, after Ctrl-C
 SETTLE_S = 1.0  # after a page was opened or left, until the browser is quiet
 
 
@@ -82,7 +80,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Overhead:
-    """One or more rounds of a preset on an engine."""
+    """Rounds of a preset on an engine; one or more where figures are asked of it."""
 
     setting: Setting
     preset: str
@@ -306,29 +304,31 @@ def _served(engine: RecordedEngine, preset: Preset) -> Iterator[str]:
 # --- the command ---
 
 
-def report(engine: Engine, preset: Preset, name: str, count: int = 3, mode: str = "json") -> int:
+def report_overhead(engine: Engine, preset: Preset, name: str, count: int = 3, mode: str = "json") -> int:
     """Measures, prints medians, ratios and one line of JSON; exit status 1 where the page costs too much.
 
-    After Ctrl-C, what was measured by then. Raises `OverheadError`.
+    After Ctrl-C or an error, what was measured by then. Raises `OverheadError`.
     """
     found: list[Round] = []
-    stopped = False
-    try:
-        with opened(engine, preset, mode) as tab:
-            for one in rounds(tab, count):
-                found.append(one)
-                print(f"round {len(found)} of {count}: {round_text(one)}", file=sys.stderr)
-    except KeyboardInterrupt:
-        engine.owner.close(PATIENCE_S)
-        stopped = True
-    if not found:
+    setting = Setting.here(engine)
+
+    def told() -> None:
+        publish(Overhead(setting, name, tuple(found)))
+
+    with interruptible(engine, told), opened(engine, preset, mode) as tab:
+        for one in rounds(tab, count):
+            found.append(one)
+            print(f"round {len(found)} of {count}: {round_text(one)}", file=sys.stderr)
+    return INTERRUPTED if len(found) < count else int(not Overhead(setting, name, tuple(found)).is_within)
+
+
+def publish(overhead: Overhead) -> None:
+    if not overhead.rounds:
         print("nothing was measured")
-        return EXIT_INTERRUPTED
-    overhead = Overhead(Setting.here(engine), name, tuple(found))
+        return
     for line in lines_of(overhead):
         print(escaped(line))
     print(json_line(overhead.to_json()), flush=True)
-    return EXIT_INTERRUPTED if stopped else int(not overhead.is_within)
 
 
 def lines_of(overhead: Overhead) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import textwrap
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from core.figures import Summary, ms_text, ratio_text, summaries
 from core.machine import machine_name, versions
@@ -31,11 +32,16 @@ COLUMNS = 120
 #: What Markdown, as code hosts read it, makes something of in the middle of a line.
 MARKUP = frozenset("\\`*[]<>|&~$#@:!")
 
+#: What columns mean.
 LEGEND = (
     "ms: engine time, median of n races and 95th percentile (nearest rank). ratio: median AR / median PCD, and its "
-    "range over single rounds; * see the notes. passes: PCD/AR. tree: tokens that PCD read behind the prompt. "
-    "AR tokens: written (of them forced). same: fields on which the lanes agree. right: fields as expected, PCD, AR. "
-    "JSON: AR texts that parse. valid: those that keep the schema."
+    "range over single rounds; * see the notes. passes: PCD/AR. tree: tokens that PCD read behind the prompt; reading: "
+    "all of the trie (complete), or what proved the winners (best-first). AR tokens: written (of them forced). "
+    "JSON: AR texts that parse."
+)
+RACE_LEGEND = (
+    f"{LEGEND} valid: those that keep the schema. same: fields on which the lanes agree. right: fields as expected, "
+    "PCD, AR."
 )
 
 #: What a spreadsheet takes for a formula when a cell begins with it.
@@ -54,6 +60,7 @@ class Setting:
     machine: str
     date: str  # ISO 8601, UTC
     versions: Mapping[str, str]
+    pass_overhead: float | None  # what a pass costs beside its tokens, in tokens; None: not measured
 
     @classmethod
     def here(cls, engine: Engine) -> Setting:
@@ -67,6 +74,7 @@ class Setting:
             machine=machine_name(),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             versions=versions(),
+            pass_overhead=engine.pass_overhead if math.isfinite(engine.pass_overhead) else None,
         )
 
     def lines(self) -> Iterator[str]:
@@ -84,6 +92,8 @@ class Report:
     benchmark: Benchmark
     trials: tuple[Trial | Failure, ...]
     is_whole: bool  # False: stopped before its end
+
+    legend: ClassVar[str] = RACE_LEGEND
 
     @property
     def summaries(self) -> tuple[Summary, ...]:
@@ -117,7 +127,7 @@ class Report:
         setting = {name: getattr(self.setting, name) for name in ("date", "machine", "model", "device", "dtype")}
         rows = [setting | _csv_row(trial) for trial in self.trials]
         known = [*setting, *(each.name for each in fields(Trial) if not each.name.endswith("_phases"))]
-        phases = sorted({name: 0 for row in rows for name in row if name not in (*known, "message")}, key=_lane)
+        phases = sorted({name: 0 for row in rows for name in row if name not in (*known, "message")}, key=_is_of_ar)
         file = io.StringIO()
         writer = csv.DictWriter(file, [*known, *phases, "message"], restval="")
         writer.writeheader()
@@ -125,11 +135,11 @@ class Report:
         return file.getvalue()
 
     def plain(self) -> str:
-        lines = [_wrapped(escaped(line)) for line in self.setting.lines()]
-        lines += [self.plan_line(), "", *self._plain_tables()]
+        lines = [wrapped(escaped(line)) for line in self.setting.lines()]
+        lines += [self.plan_line(), "", *self.plain_tables()]
         if self.summaries:
-            lines += [_wrapped(LEGEND)]
-        lines += [_wrapped(escaped(line)) for line in self.failed_lines()]
+            lines += [wrapped(self.legend)]
+        lines += [wrapped(escaped(line)) for line in self.failed_lines()]
         return "\n".join(lines + self._unfinished())
 
     def markdown(self) -> str:
@@ -150,19 +160,15 @@ class Report:
             f"baseline modes {modes}; style {plan.style}"
         )
 
-    def _plain_tables(self) -> Iterator[str]:
+    def plain_tables(self) -> Iterator[str]:
         """A table for each preset, with the columns of all of them equally wide."""
-        rows, titles = self.summaries, [column.title for column in PLAIN]
-        cells = [[column.cell(row) for column in PLAIN] for row in rows]
-        widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+        rows = self.summaries
+        heading, *lines = aligned(rows, PLAIN)
         for case in self.benchmark.cases:
-            mine = [(row, texts) for row, texts in zip(rows, cells, strict=True) if row.preset == case.name]
-            if not mine:
-                continue
-            yield _wrapped(_preset_line(mine[0][0]))
-            yield from (_aligned(texts, widths) for texts in (titles, *(texts for _, texts in mine)))
-            notes = [f"* {row.mode}, {row.head}: {'; '.join(row.marks)}" for row, _ in mine if row.marks]
-            yield from (*(_wrapped(note, "  ") for note in notes), "")
+            mine = [(row, line) for row, line in zip(rows, lines, strict=True) if row.preset == case.name]
+            if mine:
+                ours = [row for row, _ in mine]
+                yield from (wrapped(_preset_line(ours)), heading, *(line for _, line in mine), *notes(ours), "")
 
     def failed_lines(self) -> Iterator[str]:
         counted: dict[tuple[str, str], int] = {}
@@ -180,15 +186,19 @@ class Report:
 class Column:
     title: str
     cell: Callable[[Summary], str]
-    heading: str = ""  # in Markdown
+    long_title: str = ""  # where there is room
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "heading", self.heading or self.title)
+    @property
+    def heading(self) -> str:
+        return self.long_title or self.title
 
 
-def _preset_line(row: Summary) -> str:
+def _preset_line(rows: Sequence[Summary]) -> str:
+    """What all rows of a preset share: whether PCD reads all of its trie hangs on the preset and the engine alone."""
+    row, readings = rows[0], sorted({reading for row in rows for reading in row.readings})
     known = f", {row.expected} with a known answer" if row.expected else ""
-    return f"{escaped(row.preset)}: fields {row.fields}{known}; prompt {row.prompt_tokens:,} tokens"
+    about = f"fields {row.fields}{known}; prompt {row.prompt_tokens:,} tokens; reading {', '.join(readings)}"
+    return f"{escaped(row.preset)}: {about}"
 
 
 def _mark(row: Summary) -> str:
@@ -204,26 +214,42 @@ def _range(row: Summary) -> str:
 
 
 _MODE, _HEAD, _N = (Column(name, lambda row, name=name: str(getattr(row, name))) for name in ("mode", "head", "n"))
+_READING = Column("reading", lambda row: ", ".join(row.readings))
+_NAMES = (_MODE, _HEAD, _READING)
+_PASSES = Column("passes", lambda row: f"{row.pcd_passes}/{row.ar_passes}", "passes PCD/AR")
+_TREE = Column("tree", lambda row: str(row.tree_tokens), "tree tokens")
+_WRITTEN = Column("AR tokens", lambda row: f"{row.ar_tokens} ({row.ar_forced})", "AR tokens (forced)")
+_JSON = Column("JSON", lambda row: f"{row.parsed}/{row.n}")
 _COUNTED = (
-    Column("passes", lambda row: f"{row.pcd_passes}/{row.ar_passes}", "passes PCD/AR"),
-    Column("tree", lambda row: str(row.tree_tokens), "tree tokens"),
-    Column("AR tokens", lambda row: f"{row.ar_tokens} ({row.ar_forced})", "AR tokens (forced)"),
+    _PASSES,
+    _TREE,
+    _WRITTEN,
     Column("same", lambda row: f"{row.agree}/{row.fields}", "same fields"),
     Column("right", _right, "right PCD, AR"),
-    Column("JSON", lambda row: f"{row.parsed}/{row.n}"),
+    _JSON,
     Column("valid", lambda row: f"{row.keeps_schema}/{row.n}"),
 )
-PLAIN = (
-    _MODE,
-    _HEAD,
-    _N,
+_TIMES = (
     Column("PCD ms", lambda row: ms_text(row.pcd.median_ms)),
     Column("p95", lambda row: ms_text(row.pcd.p95_ms)),
     Column("AR ms", lambda row: ms_text(row.ar.median_ms)),
     Column("p95", lambda row: ms_text(row.ar.p95_ms)),
     Column("ratio", lambda row: ratio_text(row.speed_up) + _mark(row)),
     Column("range", _range),
-    *_COUNTED,
+)
+PLAIN = (_MODE, _HEAD, _N, *_TIMES, *_COUNTED)
+#: Of a sweep, whose rows differ in size.
+SWEPT = (
+    Column("size", lambda row: f"{row.size:,}"),
+    _MODE,
+    _N,
+    *_TIMES,
+    _PASSES,
+    Column("prompt", lambda row: str(row.prompt_tokens)),
+    _TREE,
+    _READING,
+    _WRITTEN,
+    _JSON,
 )
 MARKDOWN = (
     Column("preset", lambda row: markdown_text(row.preset)),
@@ -236,6 +262,7 @@ MARKDOWN = (
         "AR / PCD (range)", lambda row: f"{ratio_text(row.speed_up)}{_mark(row)} ({_range(row)})".replace("*", "\\*")
     ),
     *_COUNTED,
+    _READING,
     Column("notes", lambda row: "; ".join(row.marks)),
 )
 
@@ -252,13 +279,15 @@ def markdown_text(text: str) -> str:
     return "".join(f"&#{ord(c)};" if c in MARKUP else c for c in escaped(text))
 
 
-def write_whole(file: Path, text: str) -> None:
-    """The file with this text, or as it was: never half of it. Raises `OSError`."""
+def write_whole(file: Path, content: str | bytes) -> None:
+    """The file with this content, or as it was: never half of it. Raises `OSError`."""
+    if isinstance(content, str):
+        content = content.encode("utf-8", "backslashreplace")
     file = file.resolve()  # a link stays one
     part = file.with_name(f".{file.name}.part")
     try:
-        with part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as opened:
-            opened.write(text)
+        with part.open("wb") as opened:
+            opened.write(content)
             opened.flush()
             os.fsync(opened.fileno())
         part.replace(file)
@@ -271,7 +300,7 @@ def json_line(shape: Mapping[str, Any]) -> str:
     return json.dumps(shape, allow_nan=False)
 
 
-def _lane(column: str) -> bool:
+def _is_of_ar(column: str) -> bool:
     return not column.startswith("pcd_")
 
 
@@ -295,16 +324,28 @@ def _rounded(value: Any) -> Any:
     return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Names to the left, figures to the right; a percentile stands close to its median."""
-    gaps = ["" if i == 0 else " " if column.title == "p95" else "  " for i, column in enumerate(PLAIN)]
-    texts = [
-        cell.ljust(width) if column in (_MODE, _HEAD) else cell.rjust(width)
-        for column, cell, width in zip(PLAIN, cells, widths, strict=True)
+def aligned(rows: Sequence[Summary], columns: Sequence[Column]) -> list[str]:
+    """The heading, and a line for each row: names to the left, figures to the right, p95 close to its median."""
+    table = [[column.title for column in columns], *([column.cell(row) for column in columns] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    gaps = ["" if i == 0 else " " if column.title == "p95" else "  " for i, column in enumerate(columns)]
+    sides = [str.ljust if column in _NAMES else str.rjust for column in columns]
+    layout = list(zip(gaps, sides, widths, strict=True))
+    return [
+        "".join(gap + side(cell, width) for (gap, side, width), cell in zip(layout, cells, strict=True)).rstrip()
+        for cells in table
     ]
-    return "".join(gap + text for gap, text in zip(gaps, texts, strict=True)).rstrip()
 
 
-def _wrapped(text: str, indent: str = "") -> str:
+def notes(rows: Sequence[Summary]) -> Iterator[str]:
+    """What must be said of rows, for below their table."""
+    for row in rows:
+        names = (row.mode, row.head) if row.size is None else (escaped(row.preset), row.mode)
+        if row.marks:
+            yield wrapped(f"* {', '.join(names)}: {'; '.join(row.marks)}", "  ")
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """The text in lines that fit a terminal."""
     lines = textwrap.wrap(text, COLUMNS, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from core.result import CacheState, Prior, ReadingKind, Scoring
 from core.schema import StructuredSchema
 from core.trie import Plan
 
-__all__ = ["Prepared", "PromptTooLong", "Request"]
+__all__ = ["Prepared", "PromptTooLong", "Request", "check_one_of"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,11 @@ class Request:
         is_number = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
         if not is_number or not 0.0 < self.temperature <= sys.float_info.max:
             raise ValueError(f"temperature {self.temperature!r} must be a finite number above 0; 1.0 is neutral")
-        _check_one_of("scoring", self.scoring, get_args(Scoring))
-        _check_one_of("prior", self.prior, get_args(Prior))
-        _check_one_of("style", self.style, get_args(Style))
-        _check_one_of("complete", self.complete, (None, True, False))
+        check_one_of("cache", self.cache, (True, False))
+        check_one_of("scoring", self.scoring, get_args(Scoring))
+        check_one_of("prior", self.prior, get_args(Prior))
+        check_one_of("style", self.style, get_args(Style))
+        check_one_of("complete", self.complete, (None, True, False))
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Prepared:
         return self.request.prior == "content_free" and self.prior is None
 
 
-def _check_one_of(name: str, value: object, known: tuple[object, ...]) -> None:
+def check_one_of(name: str, value: object, known: tuple[object, ...]) -> None:
+    """Raises `ValueError` for a value that is none of these, by value and type."""
     if not any(value is one or (isinstance(one, str) and value == one) for one in known):
         raise ValueError(f"{name} {value!r} is unknown; use one of: {', '.join(map(str, known))}")

@@ -21,11 +21,12 @@ import gradio as gr
 
 from core.backend import Identity
 from core.compare import compare
-from core.engine import Request
+from core.grammar import MODES
 from core.owner import Job, Owner
 from core.parallel import decided
 from core.presets import Preset
 from core.prompt import LAYOUTS, Layout, Style, literal
+from core.request import Request, check_one_of
 from core.resident import Status
 from core.result import CacheReport, Decision, Result
 from core.schema import Choice, FieldDefinition, StructuredSchema
@@ -71,6 +72,7 @@ class ScriptedEngine:
     owner: Owner = field(default_factory=Owner)
     model: str = MODEL
     why: str = WHY
+    pass_overhead: float = 40.0
 
     @property
     def backend(self) -> SimpleNamespace:
@@ -91,6 +93,7 @@ class ScriptedEngine:
         asked: float | None = None,
         **options: Any,
     ) -> ScriptedRace:
+        check_one_of("baseline mode", mode, MODES)
         race = ScriptedRace(self, Request(context, schema, temperature, **options), order, mode)
         self.races.append(race)
         race.start()

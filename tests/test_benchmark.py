@@ -5,6 +5,7 @@ import errno
 import inspect
 import io
 import json
+import math
 import os
 import random
 import signal
@@ -14,17 +15,19 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from core import benchmark, micro, page_overhead, scaling
+from core import benchmark, micro, page_overhead
 from core.benchmark import main
 from core.engine import Engine
-from core.figures import Spread, ms_text, percentile, ratio_text, summaries, summary
+from core.figures import Spread, ms_text, percentile, ratio_text, summaries, summary_of
+from core.interruption import interrupted_by_sigterm, interruptible
 from core.models import ModelNotFound
+from core.owner import LaneClock
 from core.presets import FOLDER, Preset
 from core.report import Report, Setting, csv_cell, markdown_text, write_whole
+from core.request import Request
 from core.schema import StructuredSchema
 from core.trials import Benchmark, Case, Failure, Series, Trial
 from tests.fakes import HashBackend, PreferringBackend, lexicon
@@ -64,9 +67,9 @@ class Told(Engine):
         return race
 
 
-def engine_for(answer=CLEAN, kind=PreferringBackend, style="pretty", **options):
+def engine_for(answer=CLEAN, kind=PreferringBackend, style="pretty", cache_entries=32, **options):
     """An engine whose model decides for VALUES and writes `answer`."""
-    engine = Told(kind(lexicon("qwen"), **options), "preferring", why="a test")
+    engine = Told(kind(lexicon("qwen"), **options), "preferring", why="a test", cache_entries=cache_entries)
     opening, line = ("{\n", "  {}: {},\n") if style == "pretty" else ('{"', '{}:{},"')
     members = ((json.dumps(name), json.dumps(value)) for name, value in VALUES.items())
     lines = [line.format(name if style == "pretty" else name[1:], value) for name, value in members]
@@ -106,6 +109,17 @@ def test_rounds_go_round_modes_and_heads_and_the_lanes_take_turns_in_going_first
     ]
     assert len(turns) == len(set(turns)) == 2 * 2 * 2 * 2
     assert [preset for preset, *_ in turns] == ["a"] * 8 + ["b"] * 8
+
+
+def test_interleaved_rounds_go_round_the_cases_too_and_half_of_a_round_starts_with_the_other_lane():
+    cases = case_of("a"), case_of("b"), case_of("c")
+    plan = plan_of(*cases, modes=("free", "json"), rounds=2, is_interleaved=True)
+    assert [(turn.round, turn.preset, turn.mode, turn.order[0]) for turn in plan.turns] == [
+        (number, name, mode, first)
+        for number, firsts in ((1, ("pcd", "ar", "pcd")), (2, ("ar", "pcd", "ar")))
+        for name, first in zip("abc", firsts, strict=True)
+        for mode in ("free", "json")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -172,8 +186,6 @@ def test_a_trials_figures_are_those_of_its_trace(mode, style):
         assert (trial.agree, trial.outcome, trial.keeps_schema) == (4, "parsed", True)
         assert trial.pcd_phases.keys() == {event.phase for event in of(events, "phase", "pcd")}
         assert trial.ar_phases.keys() == {"prefill", "decode", "mask", "detokenise"}
-        assert sum(trial.pcd_phases.values()) == pytest.approx(pcd.ms, rel=1e-9)
-        assert sum(trial.ar_phases.values()) == pytest.approx(ar.ms, rel=0.03) and trial.phases_gap <= 0.03
     cold = [(trial, events) for trial, (_, events) in zip(trials, engine.told[1:], strict=True) if trial.head == "cold"]
     for trial, events in cold:
         prompt, tree = (event.tokens for event in of(events, "pass", "pcd"))
@@ -204,6 +216,27 @@ def test_a_text_that_is_no_json_is_said_to_be_none():
     assert (trial.outcome, trial.how, trial.keeps_schema) == ("not_parsable", "closed", False)
 
 
+@pytest.mark.parametrize("cache, read", [(False, ("head + context", "tree")), (True, ("context + tree",))])
+def test_every_phase_is_told_and_together_they_are_what_another_clock_says(cache, read):
+    engine, told, took = engine_for(pass_s=0.2), {"pcd": [], "ar": []}, {}
+    engine.run_parallel(CONTEXT, case_of().schema)
+
+    def lanes(job):
+        started = time.perf_counter()
+        prepared = engine.prepare(Request(CONTEXT, case_of().schema, cache=cache))
+        engine.parallel(prepared, LaneClock(lambda: None, plan=prepared.took_ms), job, told["pcd"].append)
+        between = time.perf_counter()
+        engine.write(prepared, "schema", LaneClock(lambda: None), job, told["ar"].append)
+        took["pcd"], took["ar"] = (between - started) * 1e3, (time.perf_counter() - between) * 1e3
+
+    engine.owner.submit(lanes).result()
+    phases = {lane: {event.phase: event.took_ms for event in of(events, "phase")} for lane, events in told.items()}
+    assert tuple(phases["pcd"]) == ("plan", *read, "scoring", "assembly")
+    assert tuple(phases["ar"]) == ("prefill", "decode", "mask", "detokenise")
+    for lane in ("pcd", "ar"):
+        assert sum(phases[lane].values()) == pytest.approx(took[lane], rel=0.03)
+
+
 def test_phases_that_come_several_times_are_summed():
     fields = FIELDS | {"team": FIELDS["team"] | {"depends_on": ["risk"]}}
     engine = engine_for()
@@ -211,7 +244,6 @@ def test_phases_that_come_several_times_are_summed():
     told = of(engine.told[-1][1], "phase", "pcd")
     scoring = [event.took_ms for event in told if event.phase == "scoring"]
     assert len(scoring) == 2 and trial.pcd_phases["scoring"] == sum(scoring)
-    assert trial.phases_gap < 1e-9
 
 
 def test_cold_lanes_use_no_cache_and_warm_ones_start_after_the_head_from_the_first_round_on():
@@ -221,6 +253,18 @@ def test_cold_lanes_use_no_cache_and_warm_ones_start_after_the_head_from_the_fir
         ("warm", "hit", 1),
     ]
     assert [trial.round for trial in trials] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("head, state", [("warm", "hit"), ("cold", "off")])
+def test_a_head_that_other_cases_drive_out_is_made_again_before_the_race_that_counts(head, state):
+    engine = engine_for(cache_entries=1)
+    cases = [case_of(name, fields={name: {"type": "boolean"}}) for name in "abc"]
+    trials = list(Series(engine, plan_of(*cases, heads=(head,), rounds=2, is_interleaved=True)))
+    assert [(trial.preset, trial.cache) for trial in trials] == [(name, state) for name in "abcabc"]
+    # A warm-up each, a race each in both rounds, and in the second round one that brings a warm head back.
+    assert len(engine.told) == 3 + 6 + (3 if head == "warm" else 0)
+    contexts = [only(events, "run").names for _, events in engine.told]
+    assert contexts[:6] == [(name,) for name in "aabbcc"], "each warm-up comes just before the case's first race"
 
 
 @pytest.mark.parametrize("modes", [("free", "schema"), ("schema", "free"), ("free",)])
@@ -396,8 +440,8 @@ def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(seed):
 
 
 def test_a_summary_compares_medians_and_gives_the_range_of_single_rounds():
-    row = summary([timed(10.0, 20.0), timed(20.0, 60.0), timed(40.0, 70.0)])
-    assert (row.pcd, row.ar) == (Spread(20.0, 40.0), Spread(60.0, 70.0))
+    row = summary_of([timed(10.0, 20.0), timed(20.0, 60.0), timed(40.0, 70.0)])
+    assert (row.pcd, row.ar) == (Spread(20.0, 40.0, 10.0), Spread(60.0, 70.0, 20.0))
     assert row.speed_up == 3.0
     assert (row.least_speed_up, row.largest_speed_up) == (1.75, 3.0)
     assert (row.n, row.pcd_phases, row.ar_phases) == (3, {"tree": 20.0}, {"decode": 60.0})
@@ -408,17 +452,18 @@ def test_counts_of_a_summary_are_those_of_the_median_trial_and_verdicts_are_coun
     trials = [replace(TRIAL, **{name: 10 * i + n for i, name in enumerate(names)}) for n in (3, 1, 2)]
     trials[1] = replace(trials[1], keeps_schema=False, first_token_ms=6.0, tokens_per_s=None)
     trials[2] = replace(trials[2], keeps_schema=False, outcome="not_parsable", first_token_ms=7.0)
-    row = summary(trials)
+    row = summary_of(trials)
     assert [getattr(row, name) for name in names] == [10 * i + 2 for i in range(len(names))]
     assert (row.parsed, row.keeps_schema, row.limit_hits) == (2, 1, 0)
     assert (row.first_token_ms, row.tokens_per_s) == (7.0, 50.0)
     assert (row.prompt_tokens, row.fields, row.expected, row.caches) == (300, 4, 2, ("hit",))
-    assert summary(trials[:2]).ar_forced == 41, "of an even number the lower, so that it is one that occurred"
+    assert row.readings == ("complete",)
+    assert summary_of(trials[:2]).ar_forced == 41, "of an even number the lower, so that it is one that occurred"
 
 
 def test_a_phase_that_a_trial_does_not_have_took_no_time_there():
     trials = [replace(TRIAL, pcd_phases={"plan": 1.0}), replace(TRIAL, pcd_phases={"tree": 4.0}), TRIAL]
-    assert summary(trials).pcd_phases == {"plan": 1.0, "tree": 4.0}
+    assert summary_of(trials).pcd_phases == {"plan": 1.0, "tree": 4.0}
 
 
 def test_each_preset_mode_and_head_has_a_row_and_a_failed_race_is_in_no_figure():
@@ -448,14 +493,11 @@ def test_each_preset_mode_and_head_has_a_row_and_a_failed_race_is_in_no_figure()
         ([TRIAL, replace(TRIAL, outcome="not_parsable")], 0, ("1 of 2 baseline texts are no whole JSON",)),
         ([replace(TRIAL, how="end_of_turn", outcome="truncated")], 0, ("1 of 1 baseline texts are no whole JSON",)),
         ([TRIAL, replace(TRIAL, cache="miss")], 0, ("not warm: the head was hit, miss",)),
-        ([replace(TRIAL, ar_phases={"decode": 38.0})], 0, ("phases are 5% off a lane's time",)),
-        ([replace(TRIAL, pcd_phases={"tree": 10.4})], 0, ("phases are 4% off a lane's time",)),
-        ([replace(TRIAL, pcd_phases={"tree": 10.2})], 0, ()),
         ([TRIAL], 2, ("2 races failed",)),
     ],
 )
 def test_what_must_stand_beside_a_ratio_is_said_in_words(trials, failures, marks):
-    assert summary(trials, failures).marks == marks
+    assert summary_of(trials, failures).marks == marks
 
 
 @pytest.mark.parametrize(
@@ -475,7 +517,15 @@ def test_a_ratio_below_1_never_looks_like_1(ratio, text):
 # --- the report ---
 
 SETTING = Setting(
-    "some-model", "a test", "torch", "cpu (2 threads)", "bfloat16", "A CPU, 2 cores", "2026-11-30T10:00:00+00:00", {}
+    "some-model",
+    "a test",
+    "torch",
+    "cpu (2 threads)",
+    "bfloat16",
+    "A CPU, 2 cores",
+    "2026-11-30T10:00:00+00:00",
+    {},
+    40.0,
 )
 
 
@@ -494,16 +544,17 @@ def test_a_table_says_where_it_was_measured_and_fits_a_terminal():
     (row,) = [line for line in lines if line.startswith("json ")]
     assert row.split()[:9] == ["json", "warm", "1", "1,234", "1,234", "98,765", "98,765", "80.0x*", "80.0-80.0"]
     assert "* json, warm: 1 of 1 baseline texts ran into the token limit" in lines
+    assert "mine: fields 4, 2 with a known answer; prompt 300 tokens; reading complete" in lines
 
 
 def test_a_markdown_table_has_a_row_for_each_summary_and_says_where_it_was_measured():
-    trials = [TRIAL, timed(10.0, 5.0, head="cold", cache="off")]
+    trials = [TRIAL, timed(10.0, 5.0, head="cold", cache="off", reading="best-first")]
     caption, _, heading, rule, *rows = report_of(*trials).markdown().splitlines()
     assert caption.startswith("some-model (a test), torch on cpu (2 threads), bfloat16; A CPU, 2 cores; 2026-11-30")
     assert "n = 1 rounds" in caption and "free, json, schema" in caption and caption.endswith("style pretty.")
     assert {line.count("|") for line in (heading, rule, *rows)} == {heading.count("|")}
     assert [row.split(" | ")[6] for row in rows] == ["4.0x (4.0-4.0)", "0.50x\\* (0.50-0.50)"]
-    assert rows[1].endswith("| PCD is slower (0.50x) |") and rows[0].endswith("|  |")
+    assert rows[1].endswith("| best-first | PCD is slower (0.50x) |") and rows[0].endswith("| complete |  |")
 
 
 def test_files_hold_every_race_and_the_last_line_only_the_summaries():
@@ -543,6 +594,15 @@ def test_failed_races_are_counted_by_what_went_wrong():
     failed = Failure("mine", "free", "pretty", "warm", ("ar", "pcd"), 2, "no memory")
     lines = report_of(TRIAL, failed, replace(failed, mode="json"), replace(failed, message="other")).plain()
     assert "failed: mine, 2 races: no memory" in lines and "failed: mine, 1 race: other" in lines
+
+
+@pytest.mark.parametrize("overhead, tokens", [(math.inf, None), (36.5, 36.5)])
+def test_what_a_pass_costs_stands_beside_the_figures_where_it_was_measured(overhead, tokens):
+    engine = engine_for()
+    engine.pass_overhead = overhead
+    found = replace(report_of(TRIAL, replace(TRIAL, reading="best-first")), setting=Setting.here(engine))
+    shape = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert shape["pass_overhead"] == tokens and shape["summaries"][0]["readings"] == ["best-first", "complete"]
 
 
 def test_hostile_names_and_messages_are_only_shown():
@@ -588,6 +648,8 @@ def test_a_file_is_written_whole_or_left_as_it_was(tmp_path, monkeypatch):
     assert file.read_text() == "old" and len(list(tmp_path.iterdir())) == 2
     write_whole(link, "new")
     assert file.read_text() == "new" and link.is_symlink()
+    write_whole(file, b"\x89PNG\r\n")
+    assert file.read_bytes() == b"\x89PNG\r\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "report.json"]
 
 
@@ -634,7 +696,7 @@ def test_the_command_prints_a_table_and_ends_with_one_line_of_json(command):
     )
     assert "mine: fields 4, 2 with a known answer; prompt" in "\n".join(table)
     assert sum(line.startswith(("json", "schema")) for line in table) == 4
-    assert err.splitlines()[0] == "8 races, and a warm-up race for each preset"
+    assert err.splitlines()[0] == "8 races, and 1 to warm up"
     assert err.splitlines()[-1].startswith("8 of 8: mine, schema, warm, round 2: PCD ")
 
 
@@ -674,7 +736,10 @@ def test_a_preset_of_ours_keeps_its_name_whatever_lies_in_the_folder(command, mo
     asked = []
     monkeypatch.setattr(benchmark, "_races", lambda engine, plan, given: asked.append(plan) or 0)
     assert command("--preset", "fintech_fraud", "mine.json")[0] == 0
-    assert [(case.name, len(case.schema)) for case in asked[0].cases] == [("fintech_fraud", 4), ("mine", 4)]
+    assert command("--preset", "fintech_fraud,mine.json")[0] == 0
+    assert command("--preset", "fintech_fraud", "--preset", "mine.json")[0] == 0
+    for plan in asked:
+        assert [(case.name, len(case.schema)) for case in plan.cases] == [("fintech_fraud", 4), ("mine", 4)]
 
 
 def test_the_command_ends_with_3_where_races_failed(command):
@@ -694,6 +759,7 @@ def test_the_command_ends_with_3_where_races_failed(command):
     "arguments, words",
     [
         (["--preset", "mine"], "preset 'mine' is unknown; use one of: code_audit, customs_tariff"),
+        (["--preset", "code_audit,"], "preset '' is unknown"),
         (["--preset", "\x1b[2J"], "preset '\\x1b[2J' is unknown"),
         (["--preset", "none.json"], "none.json: No such file or directory; give the path of a preset file"),
         (["--preset", "mine.json", "./mine.json"], "preset 'mine' is given twice"),
@@ -727,18 +793,21 @@ def test_what_cannot_be_measured_is_said_in_one_line_before_a_model_is_loaded(co
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--modes", "fast"], "--modes: 'fast' is unknown; use some of: free,json,schema"),
-        (["--modes", "json,"], "--modes: '' is unknown"),
-        (["--modes", "json,json"], "--modes: 'json' is given twice"),
-        (["--heads", "hot"], "--heads: 'hot' is unknown; use some of: cold,warm"),
+        (["--modes", "fast"], "baseline mode 'fast' is unknown; use one of: free, json, schema"),
+        (["--modes", "json,"], "baseline mode '' is unknown"),
+        (["--modes", "json,json"], "baseline mode 'json' is given twice"),
+        (["--scaling", "fields", "--modes", "fast"], "baseline mode 'fast' is unknown"),
+        (["--heads", "hot"], "head 'hot' is unknown; use one of: cold, warm"),
         (["--style", "loose"], "invalid choice: 'loose'"),
-        (["--rounds", "0"], "--rounds: 0 is none; use 1 to 999"),
+        (["--rounds", "0"], "rounds 0: give a number from 1 to 999"),
+        (["--micro", "--rounds", "1000"], "rounds 1000: give a number from 1 to 999"),
         (["--rounds", "x"], "invalid int value: 'x'"),
         (["--preset", "a", "--request", "b"], "not allowed with argument"),
         (["--micro", "--ui-overhead"], "not allowed with argument"),
         (["--micro", "--csv", "x"], "--csv is not for --micro"),
         (["--micro", "--style", "compact"], "--style is not for --micro"),
         (["--micro", "--preset", "a", "b"], "--micro is for one of --preset"),
+        (["--micro", "--preset", "a,b"], "--micro is for one of --preset"),
         (["--micro", "--backend", "mlx"], "--micro measures parts of the torch backend"),
         (["--plot", "x.png"], "--plot is not for races"),
         (["--scaling", "size"], "invalid choice: 'size'"),
@@ -804,6 +873,22 @@ def test_ctrl_c_prints_and_writes_what_is_finished_and_stops_the_engine(command,
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_ctrl_c_ends_the_wait_for_the_engine_and_spoils_nothing_that_is_told(monkeypatch, number):
+    engine, told = engine_for(), []
+    monkeypatch.setattr(engine.owner, "close", lambda patience_s: signal.raise_signal(signal.SIGINT))
+
+    def publish():
+        told.append("half")
+        signal.raise_signal(number)
+        told.append("all")
+
+    with interrupted_by_sigterm(), interruptible(engine, publish):
+        signal.raise_signal(number)
+        told.append("never reached")
+    assert told == ["half", "all"]
+
+
 def test_ctrl_c_while_the_model_loads_has_nothing_to_print(command, monkeypatch):
     def load(*_, **__):
         raise KeyboardInterrupt
@@ -855,38 +940,31 @@ def test_what_is_finished_is_printed_where_the_command_itself_breaks(command, mo
     [
         (["--micro", "--preset", "mine.json", "--rounds", "2"], micro, {"name": "mine", "rounds": 2}),
         (["--micro"], micro, {"name": "support_triage", "rounds": 5}),
-        (
-            ["--scaling", "choices", "--modes", "free,schema", "--heads", "cold", "--rounds", "3", "--csv", "x.csv"],
-            scaling,
-            {"axis": "choices", "modes": ("free", "schema"), "head": "cold", "rounds": 3, "csv_file": Path("x.csv")},
-        ),
-        (["--scaling", "fields"], scaling, {"axis": "fields", "json_file": None, "plot_file": None}),
         (["--ui-overhead", "--rounds", "2"], page_overhead, {"name": "support_triage", "count": 2}),
         (["--ui-overhead", "--modes", "free"], page_overhead, {"mode": "free"}),
     ],
 )
 def test_other_measurements_get_what_was_asked(command, monkeypatch, arguments, module, expected):
-    signature, asked = inspect.signature(module.report), []
+    name = "report_parts" if module is micro else "report_overhead"
+    signature, asked = inspect.signature(getattr(module, name)), []
 
     def report(*given, **options):
         asked.append(signature.bind(*given, **options).arguments)
         return 0
 
-    monkeypatch.setattr(module, "report", report)
+    monkeypatch.setattr(module, name, report)
     assert command(*arguments)[0] == 0
     assert asked[0]["engine"] is command.engines[-1]
     assert {name: asked[0].get(name) for name in expected} == expected
-    if "preset" in asked[0]:
-        fields = 28 if asked[0]["name"] == "support_triage" else 4
-        assert len(asked[0]["preset"].schema) == fields
+    assert len(asked[0]["preset"].schema) == (28 if asked[0]["name"] == "support_triage" else 4)
 
 
 def test_the_parts_are_measured_on_a_small_model(tiny, capsys):
-    micro.report(Engine(tiny("llama"), "tiny"), Preset(CONTEXT, StructuredSchema(FIELDS)), HOSTILE, 1)
+    micro.report_parts(Engine(tiny("llama"), "tiny"), Preset(CONTEXT, StructuredSchema(FIELDS)), HOSTILE, 1)
     out = capsys.readouterr().out
     assert HOSTILE not in out and all(c.isprintable() or c == "\n" for c in out)
     shape = json.loads(out.splitlines()[-1])
-    assert set(shape) == {"model", "preset", "rounds", "ms", "ratios"}
+    assert shape.keys() == {*Setting.__annotations__, "preset", "rounds", "ms", "ratios"}
     assert {"prefill", "tree", "pcd_warm", "decode_step"} <= set(shape["ms"]) and min(shape["ms"].values()) > 0
     assert shape["ratios"]["pcd cold / pcd warm"] == shape["ms"]["pcd_cold"] / shape["ms"]["pcd_warm"]
 
@@ -907,7 +985,6 @@ def test_a_small_model_of_torch_is_raced_in_every_mode(tiny):
     engine = Engine(tiny("llama"), "tiny")
     trials = list(Series(engine, plan_of(modes=("free", "json", "schema"), heads=("cold", "warm"))))
     assert [type(trial) for trial in trials] == [Trial] * 6
-    assert all(trial.phases_gap <= 0.03 for trial in trials)
     for trial in trials:
         assert (trial.ar_forced > 0, trial.keeps_schema) == (trial.mode == "schema", trial.mode == "schema")
 

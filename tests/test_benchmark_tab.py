@@ -46,7 +46,9 @@ from core.ui.runs import Runs
 from tests.fakes import HashBackend, lexicon
 from tests.scripted import FOUR, HOSTILE, MANY, PRESETS, READY, ScriptedEngine, ScriptedResident
 
-SETTING = Setting("a-model", "a test", "script", "cpu", "float32", "A CPU, 2 cores", "2026-01-02T03:04:05+00:00", {})
+SETTING = Setting(
+    "a-model", "a test", "script", "cpu", "float32", "A CPU, 2 cores", "2026-01-02T03:04:05+00:00", {}, 40.0
+)
 
 
 def plan_of(*presets: Preset, **options: Any) -> Benchmark:
@@ -178,6 +180,7 @@ def test_a_row_has_the_mode_beside_the_speed_up_and_every_figure_of_its_trials()
         "n": "3",
         "passes PCD/AR": "1/31",
         "tree tokens": "12",
+        "reading": "complete",
         "AR tokens (forced)": "40 (9)",
         "same fields": "3/4",
         "right PCD, AR": "2, 1 of 2",

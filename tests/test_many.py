@@ -189,6 +189,7 @@ def test_nothing_asked_is_nothing_answered():
         ({"scoring": "half"}, "scoring 'half' is unknown; use one of: identify, full"),
         ({"prior": True}, "prior True is unknown; use one of: none, content_free"),
         ({"complete": 1}, "complete 1 is unknown; use one of: None, True, False"),
+        ({"cache": 1}, "cache 1 is unknown; use one of: True, False"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_read(options, message):

@@ -11,7 +11,7 @@ import pytest
 
 from core import page_overhead
 from core.engine import Engine
-from core.page_overhead import Lap, OverheadError, RecordedEngine, Round, lap_of, opened, report, rounds, shows
+from core.page_overhead import Lap, OverheadError, RecordedEngine, Round, lap_of, opened, report_overhead, rounds, shows
 from core.presets import Preset
 from core.schema import StructuredSchema
 from tests.chromium import CHROMIUM
@@ -170,7 +170,7 @@ def staged(monkeypatch):
 )
 def test_the_report_compares_medians_and_says_whether_it_is_within_the_limit(staged, capsys, page, status, words):
     staged(page, [100.0, 200.0, 400.0])
-    assert report(engine_for(), PRESET, "two\x1b[2J", 3) == status
+    assert report_overhead(engine_for(), PRESET, "two\x1b[2J", 3) == status
     shown = capsys.readouterr()
     assert words in shown.out and "two\\x1b[2J, baseline mode json, 12 tokens, order pcd then ar" in shown.out
     said = json.loads(shown.out.splitlines()[-1])
@@ -184,10 +184,10 @@ def test_the_report_compares_medians_and_says_whether_it_is_within_the_limit(sta
 
 def test_what_was_measured_before_ctrl_c_is_printed(staged, capsys):
     staged([110.0, 120.0], [100.0, KeyboardInterrupt()])
-    assert report(engine_for(), PRESET, "two", 2) == 130
+    assert report_overhead(engine_for(), PRESET, "two", 2) == 130
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["n"] == 1
     staged([110.0], [KeyboardInterrupt()])
-    assert report(engine_for(), PRESET, "two", 2) == 130
+    assert report_overhead(engine_for(), PRESET, "two", 2) == 130
     assert capsys.readouterr().out == "nothing was measured\n"
 
 
@@ -196,7 +196,7 @@ def test_without_playwright_one_line_says_what_to_install(monkeypatch):
     engine = engine_for()
     words = "^the page is driven by playwright, which is not installed; run: pip install playwright$"
     with pytest.raises(OverheadError, match=words):
-        report(engine, PRESET, "two", 1)
+        report_overhead(engine, PRESET, "two", 1)
     assert engine.backend.passes == 0
 
 

@@ -1,29 +1,30 @@
 """`--scaling`: only the size grows, machines may drift, and lines cross where they were measured to."""
 
 import csv
-import io
 import json
 import math
-import re
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from core import lines, plot, scaling, synthetic
+from core import benchmark, lines, plot, scaling, synthetic
 from core.engine import Engine
-from core.lines import PCD, Measurement, Point, by_size, crossings, summary, verdict
-from core.plot import PlotError, save_plot
+from core.figures import Spread, summary_of
+from core.lines import by_size, crossings, verdict
+from core.plot import PlotError, picture, require_plotting
 from core.report import Setting
-from core.request import PromptTooLong
-from core.scaling import AXES, Sweep, cases, points, report
-from core.trials import Trial
+from core.request import PromptTooLong, Request
+from core.scaling import AXES, Sweep, cases_of
+from core.trials import Benchmark, Case, Failure, Series, Trial
 from tests.fakes import LEXICONS, HashBackend, lexicon
 
 HOSTILE = "=model$\\frac$\x1b[2J<b>\u202e"
-SETTING = Setting("tiny", "a test", "hash", "cpu", "float64", "a machine, 2 cores", "2026-01-02T03:04:05+00:00", {})
+SETTING = Setting(
+    "tiny", "a test", "hash", "cpu", "float64", "a machine, 2 cores", "2026-01-02T03:04:05+00:00", {}, 40.0
+)
 
 
 def engine_for(lexicon_name="qwen", engine=Engine, cache_entries=32, **options):
@@ -33,9 +34,9 @@ def engine_for(lexicon_name="qwen", engine=Engine, cache_entries=32, **options):
 class PricedEngine(Engine):
     """Real races, whose lanes took 100 ms (pcd) and 20 ms a field (ar, twice that in mode json)."""
 
-    def race(self, context, schema, **options):
-        race = super().race(context, schema, **options)
-        ms = {"pcd": 100.0, "ar": 20.0 * len(schema) * (1 + (options["mode"] == "json"))}
+    def race(self, context, schema, *, mode, **options):
+        race = super().race(context, schema, mode=mode, **options)
+        ms = {"pcd": 100.0, "ar": 20.0 * len(schema) * (1 + (mode == "json"))}
 
         def wait():
             return [replace(e, ms=ms[e.lane]) if e.kind == "lane_end" else e for e in race.wait()]
@@ -44,10 +45,9 @@ class PricedEngine(Engine):
 
 
 class StoppingEngine(PricedEngine):
-    """After so many races the next one is interrupted, or fails."""
+    """After so many races the next one is interrupted."""
 
-    races_left, error = 0, KeyboardInterrupt()
-    cancelled = False
+    races_left, cancelled = 0, False
 
     def race(self, context, schema, **options):
         self.races_left -= 1
@@ -55,7 +55,7 @@ class StoppingEngine(PricedEngine):
             return super().race(context, schema, **options)
 
         def wait():
-            raise self.error
+            raise KeyboardInterrupt
 
         return SimpleNamespace(wait=wait, cancel=lambda: setattr(self, "cancelled", True))
 
@@ -69,16 +69,44 @@ def small(monkeypatch):
     monkeypatch.setattr(scaling, "FIELDS", 2)
 
 
-def trial(pcd_ms, ar_ms, number=1, mode="json", how="closed", outcome="parsed"):
+@pytest.fixture
+def command(small, tmp_path, monkeypatch, capsys):
+    """Runs the command on an engine: exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def ran(engine, *arguments):
+        monkeypatch.setattr(Engine, "load", lambda *_, **__: engine)
+        code = benchmark.main(["--scaling", *arguments])
+        return code, *capsys.readouterr()
+
+    return ran
+
+
+def trial(size, pcd_ms, ar_ms, mode="json", **changed):
     """A trial of which only this matters."""
-    known = {"pcd_ms": pcd_ms, "ar_ms": ar_ms, "round": number, "mode": mode, "how": how, "outcome": outcome}
-    neutral = {"cache": "hit", "tree_tokens": 7, "ar_tokens": 40, "prompt_tokens": 99}
-    return Trial(**{field.name: None for field in fields(Trial)} | neutral | known)
+    return Trial(
+        f"{size} fields", mode, "pretty", "warm", ("pcd", "ar"), 1,
+        cache="hit", strategy="tree", reading="complete", pcd_ms=pcd_ms, ar_ms=ar_ms, pcd_passes=1, ar_passes=40,
+        prompt_tokens=99, tree_tokens=7, ar_tokens=40, ar_forced=0, first_token_ms=1.0, tokens_per_s=9.0,
+        fields=size, agree=size, expected=0, pcd_right=0, ar_right=0, pcd_phases={}, ar_phases={}, size=size,
+        **{"how": "closed", "outcome": "parsed", "keeps_schema": True} | changed,
+    )  # fmt: skip
 
 
-def line(name, times, marks=""):
-    """Points of a line from `{size: milliseconds}`."""
-    return [Point(name, x, 3, ms, ms, ms, 1, 9, 99, "hit", marks) for x, ms in times.items()]
+def rows_of(pcd, ar, mode="json", **changed):
+    """A line's rows from `{size: milliseconds}` of both lanes."""
+    return [summary_of([trial(size, pcd[size], ms, mode, **changed)]) for size, ms in ar.items()]
+
+
+def plan_of(engine, axis, modes=("json",), rounds=2, head="warm"):
+    return Benchmark(cases_of(engine, axis, head)[0], modes, (head,), rounds, is_interleaved=True)
+
+
+def sweep_of(*trials, modes=("json",), is_whole=True, setting=SETTING, left_out=()):
+    sizes = dict.fromkeys(one.size for one in trials)
+    made = [Case(f"{size} fields", "A text.", synthetic.schema_of_fields(size), size=size) for size in sizes]
+    plan = Benchmark(tuple(made), modes, ("warm",), 1, is_interleaved=True)
+    return Sweep(setting, plan, trials, is_whole, "fields", left_out)
 
 
 # --- requests ---
@@ -87,10 +115,11 @@ def line(name, times, marks=""):
 @pytest.mark.parametrize("name", LEXICONS)
 @pytest.mark.parametrize("axis", AXES)
 def test_along_an_axis_nothing_but_its_size_grows(axis, name):
-    made, left_out = cases(engine_for(name), axis)
-    schemas, texts = [one.case.schema for one in made], [one.case.context for one in made]
-    assert left_out == () and [one.x for one in made] == sorted(one.x for one in made)
-    prompts = [one.prompt_tokens for one in made]
+    engine = engine_for(name)
+    made, left_out = cases_of(engine, axis)
+    schemas, texts = [case.schema for case in made], [case.context for case in made]
+    assert left_out == () and [case.size for case in made] == sorted(case.size for case in made)
+    prompts = [engine.prepare(Request(case.context, case.schema)).prompt_tokens for case in made]
     assert prompts == sorted(prompts) and len(set(prompts)) == len(prompts)
     for (less, more), (short, long) in zip(zip(schemas, schemas[1:]), zip(texts, texts[1:]), strict=False):
         assert more.fields[: len(less)] == less.fields or axis == "choices"
@@ -108,12 +137,12 @@ def test_along_an_axis_nothing_but_its_size_grows(axis, name):
 
 @pytest.mark.parametrize("name", LEXICONS)
 def test_a_text_has_as_many_tokens_as_the_models_own_tokenizer_says(name):
-    made, _ = cases(engine_for(name), "context")
+    made, _ = cases_of(engine_for(name), "context")
     tokens = lexicon(name)
-    for size, one in zip((64, 128, 256, 512, 1024, 2048), made, strict=True):
-        assert one.x == one.context_tokens and size - 12 <= one.x <= size + 1
-        assert abs(one.x - len(tokens.encode(one.case.context))) <= 1  # the word that follows the head
-        assert one.case.name == f"{one.x} tokens of text"
+    for size, case in zip((64, 128, 256, 512, 1024, 2048), made, strict=True):
+        assert size - 12 <= case.size <= size + 1
+        assert abs(case.size - len(tokens.encode(case.context))) <= 1  # the word that follows the head
+        assert case.name == f"{case.size} tokens of text"
 
 
 @pytest.mark.parametrize("schema", [synthetic.schema_of_fields(64), synthetic.schema_of_choices(255)])
@@ -130,87 +159,47 @@ def test_a_text_is_made_of_whole_words_and_is_never_empty():
 
 
 def test_sizes_that_do_not_fit_the_window_are_left_out_by_name():
-    every, _ = cases(engine_for(), "context")
-    engine = engine_for(window=every[4].prompt_tokens)  # which leaves no room for its answer
-    assert cases(engine, "context") == (every[:4], (1024, 2048))
+    engine = engine_for()
+    every, _ = cases_of(engine, "context")
+    window = engine.prepare(Request(every[4].context, every[4].schema)).prompt_tokens
+    # Which leaves no room for its answer.
+    assert cases_of(engine_for(window=window), "context") == (every[:4], (1024, 2048))
     with pytest.raises(PromptTooLong, match="window"):
-        cases(engine_for(window=50), "context")
+        cases_of(engine_for(window=50), "context")
 
 
 # --- races ---
 
 
-def test_requests_take_turns_and_each_lane_goes_first_in_half_of_the_races(small):
-    found = list(points(engine_for(), "fields", ("json", "schema"), 2))
-    turns = [(one.trial.round, one.x, one.trial.mode) for one in found]
-    assert turns == [(n, x, mode) for n in range(3) for x in (1, 3, 9) for mode in ("json", "schema")]
-    for x in (1, 3, 9):
-        for mode in ("json", "schema"):
-            orders = [one.trial.order[0] for one in found if (one.x, one.trial.mode) == (x, mode)]
-            assert orders in (["pcd", "ar", "pcd"], ["ar", "pcd", "ar"])
-    assert {one.trial.order[0] for one in found if one.trial.round == 1} == {"pcd", "ar"}
-    assert {(one.x, one.trial.fields) for one in found} == {(1, 1), (3, 3), (9, 9)}
-
-
-@pytest.mark.parametrize("head, states", [("warm", {"hit"}), ("cold", {"off"})])
-def test_the_head_is_as_it_was_asked_for_in_every_race_that_counts(small, head, states):
-    # One entry: each schema drives out the one before it.
-    found = list(points(engine_for(cache_entries=1), "fields", ("json",), 2, head))
-    assert {one.trial.cache for one in found if one.counts} == states
-    assert {one.trial.head for one in found} == {head}
-    assert {point.cache for point in summary(found)} == states
-
-
-def test_closing_the_sweep_cancels_its_race(small):
-    engine = engine_for(engine=StoppingEngine)
-    engine.error, engine.races_left = KeyboardInterrupt(), 1
-    races = points(engine, "fields", ("json",), 1)
-    next(races)
-    with pytest.raises(KeyboardInterrupt):
-        next(races)
-    assert engine.cancelled
-
-
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        ({"axis": "depth"}, "axis 'depth' is unknown; use one of: fields, choices, context"),
-        ({"modes": ()}, "no baseline mode is given; use some of: free, json, schema"),
-        ({"modes": ("json", "fast")}, "baseline mode 'fast' is unknown"),
-        ({"modes": ("json", "json")}, "baseline mode 'json' is given twice"),
-        ({"rounds": 0}, "rounds 0 must be a number from 1 to 999"),
-        ({"rounds": 1000}, "rounds 1000"),
-        ({"head": "hot"}, "head 'hot' is unknown; use one of: cold, warm"),
-    ],
-)
-def test_a_sweep_that_cannot_be_run_is_refused_before_any_model_work(given, words):
-    asked = {"axis": "fields", "modes": ("json",), "rounds": 1, "head": "warm"} | given
+@pytest.mark.parametrize("axis", AXES)
+def test_the_head_and_plan_of_every_size_stay_warm_from_its_first_race_on(axis):
     engine = engine_for()
-    for sweep in (lambda: next(points(engine, **asked)), lambda: report(engine, **asked)):
-        with pytest.raises(ValueError, match=f"^{words}"):
-            sweep()
-    assert engine.backend.passes == 0
+    trials = list(Series(engine, plan_of(engine, axis, ("schema",))))
+    assert {one.cache for one in trials} == {"hit"} and len(trials) == 2 * len(AXES[axis].sizes)
+    for case in cases_of(engine, axis)[0]:
+        assert engine.prepare(Request(case.context, case.schema)).plan_state == "hit"
+
+
+def test_each_trial_and_row_knows_its_size(small):
+    engine = engine_for()
+    sweep = Sweep(SETTING, plan := plan_of(engine, "fields"), tuple(Series(engine, plan)), True, "fields", ())
+    assert [(one.round, one.size, one.fields) for one in sweep.trials] == [
+        (number, size, size) for number in (1, 2) for size in (1, 3, 9)
+    ]
+    assert [(row.size, row.n) for row in sweep.summaries] == [(1, 2), (3, 2), (9, 2)]
 
 
 # --- lines ---
 
 
-def test_a_point_is_the_median_of_the_races_that_count():
-    races = [(99.0, 9.0, 0), (10.0, 40.0, 1), (30.0, 20.0, 2), (20.0, 90.0, 3)]
-    measured = [Measurement(4, 12, trial(*race)) for race in races]
-    measured += [Measurement(4, 12, trial(*race, mode="schema")) for race in [(50.0, 5.0, 1), (5.0, 7.0, 2)]]
-    pcd, json_line, schema_line = summary(measured)
-    assert (pcd.line, pcd.n, pcd.ms, pcd.least_ms, pcd.most_ms, pcd.tokens) == ("pcd", 5, 20.0, 5.0, 50.0, 7)
-    assert (json_line.line, json_line.n, json_line.ms, json_line.most_ms) == ("json", 3, 40.0, 90.0)
-    assert (schema_line.n, schema_line.ms, schema_line.tokens, schema_line.prompt_tokens) == (2, 6.0, 40, 99)
-    assert summary(measured[:1]) == ()
-
-
-def test_a_baseline_that_hit_its_limit_or_wrote_no_json_is_marked_and_pcd_is_not():
-    how = [("limit", "truncated"), ("limit", "not_parsable"), ("end_of_turn", "not_parsable"), ("closed", "parsed")]
-    races = [trial(1.0, 2.0, how=ended, outcome=outcome) for ended, outcome in how]
-    pcd, ar = summary([Measurement(1, 9, race) for race in races])
-    assert (pcd.marks, ar.marks) == ("", "limit 2, not_parsable 1")
+def test_a_line_is_the_rows_of_one_mode_by_growing_size():
+    rows = rows_of({9: 1, 3: 2}, {9: 5, 3: 6}) + rows_of({1: 3}, {1: 7}, "schema")
+    rows += [replace(rows[0], size=None)]
+    assert {size: (row.pcd.median_ms, row.ar) for size, row in by_size(rows, "json").items()} == {
+        3: (2, Spread(6, 6, 6)),
+        9: (1, Spread(5, 5, 5)),
+    }
+    assert list(by_size(rows, "json")) == [3, 9] and list(by_size(rows, "schema")) == [1]
 
 
 @pytest.mark.parametrize(
@@ -232,11 +221,11 @@ def test_a_baseline_that_hit_its_limit_or_wrote_no_json_is_marked_and_pcd_is_not
     ],
 )
 def test_lines_cross_between_two_measured_points_or_not_at_all(pcd, ar, expected):
-    found = crossings(line(PCD, pcd) + line("json", ar), "json")
+    found = crossings(rows_of(pcd, ar), "json")
     assert [(one.below, one.above, one.faster_after) for one in found] == [(b, a, f) for b, a, _, _, f in expected]
     for one, (_, _, x, ms, _) in zip(found, expected, strict=True):
-        assert (one.x, one.ms) == pytest.approx((x, ms), rel=1e-9)
-        assert not one.marked
+        assert (one.size, one.ms) == pytest.approx((x, ms), rel=1e-9)
+        assert one.mode == "json" and one.is_json
 
 
 @pytest.mark.parametrize(
@@ -256,13 +245,15 @@ def test_lines_cross_between_two_measured_points_or_not_at_all(pcd, ar, expected
     ],
 )
 def test_a_sentence_says_where_lines_cross_or_that_they_do_not(pcd, ar, words):
-    assert verdict(line(PCD, pcd) + line("json", ar), "json", "fields") == words
+    assert verdict(rows_of(pcd, ar), "json", "fields") == words
 
 
-def test_a_crossing_beside_a_marked_baseline_says_so():
-    found = line(PCD, {8: 100, 16: 100}) + line("json", {8: 80, 16: 160}, marks="limit 1")
-    assert crossings(found, "json")[0].marked
-    assert verdict(found, "json", "fields").endswith("pcd is faster above (! mind the marks of the baseline there)")
+@pytest.mark.parametrize("changed", [{"how": "limit", "outcome": "truncated"}, {"outcome": "not_parsable"}])
+def test_a_crossing_beside_a_text_that_is_no_json_says_so(changed):
+    rows = rows_of({8: 100}, {8: 80}) + rows_of({16: 100}, {16: 160}, **changed)
+    assert [one.is_json for one in crossings(rows, "json")] == [False]
+    words = "pcd is faster above (! the baseline did not always write whole JSON there)"
+    assert verdict(rows, "json", "fields").endswith(words)
 
 
 @pytest.mark.parametrize("x, text", [(9.96, "10.0"), (99.96, "100"), (1234.5, "1,234"), (1.0, "1.0")])
@@ -273,92 +264,95 @@ def test_an_estimate_is_not_told_more_exactly_than_it_is(x, text):
 # --- the command ---
 
 
-def test_the_report_says_what_was_measured_in_words_json_and_files(small, capsys, tmp_path):
-    files = {"json_file": tmp_path / "s.json", "csv_file": tmp_path / "s.csv"}
-    assert report(engine_for(engine=PricedEngine), "fields", ("json", "schema"), 3, **files) == 0
-    shown = capsys.readouterr()
-    out, said = shown.out.splitlines(), json.loads(shown.out.splitlines()[-1])
-    # 100 ms against 40 and 20 a field.
-    assert "pcd = json between 1 and 3 fields, estimated at 2.5: pcd is faster above" in shown.out
-    assert "pcd = schema between 3 and 9 fields, estimated at 5.0: pcd is faster above" in shown.out
-    assert "fixed: 4 choices a field, a text of about 128 tokens, head warm" in shown.out
-    nine = next(row for row in out if row.split()[0] == "9").split()
-    assert nine[3:5] == ["hit", "100"] and nine[5:7] == ["360", "3.6x"] and nine[8:10] == ["180", "1.8x"]
-    assert said == json.loads(files["json_file"].read_text())
-    assert (said["benchmark"], said["axis"], said["rounds"], said["stopped"]) == ("scaling", "fields", 3, "")
-    assert [(one["line"], one["below"], one["above"]) for one in said["crossings"]] == [
-        ("json", 1, 3),
-        ("schema", 3, 9),
-    ]
-    assert [(p["line"], p["x"], p["n"], p["ms"]) for p in said["points"]] == [
-        *(("pcd", x, 6, 100.0) for x in (1, 3, 9)),
-        *(("json", x, 3, 40.0 * x) for x in (1, 3, 9)),
-        *(("schema", x, 3, 20.0 * x) for x in (1, 3, 9)),
-    ]
-    rows = list(csv.DictReader(io.StringIO(files["csv_file"].read_text())))
-    assert [{key: str(value) for key, value in point.items()} for point in said["points"]] == rows
-    assert shown.err.splitlines()[0] == "1 of 24: 1 fields, json: pcd 100 ms, baseline 40.0 ms (warm-up)"
-    assert len(shown.err.splitlines()) == 24
-
-
-def test_a_baseline_past_its_limit_has_its_mark_in_the_table(small, capsys, monkeypatch):
-    monkeypatch.setattr("core.baseline.token_limit", lambda canonical: 5)
-    assert report(engine_for(), "choices", ("json",), 1) == 0
-    rows = [row for row in capsys.readouterr().out.splitlines() if row.split()[0] in ("2", "3")]
-    assert [row.endswith("! json: limit 1") for row in rows] == [True, True]
-
-
-@pytest.mark.parametrize(
-    "error, status, reason",
-    [(KeyboardInterrupt(), 130, "interrupted"), (ValueError("no memory\x1b[2J"), 1, "no memory\\x1b[2J")],
-)
-def test_a_sweep_that_is_stopped_prints_the_points_that_are_done(small, capsys, error, status, reason):
-    engine = engine_for(engine=StoppingEngine)
-    engine.error, engine.races_left = error, 3 + 2  # the warm-up, and two of the three sizes
-    assert report(engine, "fields", ("json",), 2) == status
-    out = capsys.readouterr().out
-    assert f"stopped ({reason}); these are the races that were done by then" in out
+def test_the_command_says_what_was_measured_in_words_json_and_files(command, tmp_path):
+    code, out, err = command(
+        engine_for(engine=PricedEngine), "fields", "--rounds", "3", "--json", "s.json", "--csv", "s.csv"
+    )
+    assert code == 0
     said = json.loads(out.splitlines()[-1])
-    assert [(p["line"], p["x"], p["n"]) for p in said["points"]] == [
-        ("pcd", 1, 1), ("pcd", 3, 1), ("json", 1, 1), ("json", 3, 1),
+    # 100 ms against 40 and 20 a field.
+    assert "pcd = json between 1 and 3 fields, estimated at 2.5: pcd is faster above" in out
+    assert "pcd = schema between 3 and 9 fields, estimated at 5.0: pcd is faster above" in out
+    assert "size: fields; fixed: 4 choices a field, a text of about 128 tokens, head warm" in out
+    assert "* 1 fields, json: PCD is slower (0.40x)" in out
+    rows = [line.split() for line in out.splitlines() if line.split()[1:2] in (["json"], ["schema"])]
+    assert [(row[0], row[1], row[2], row[3], row[5], row[7]) for row in rows] == [
+        ("1", "json", "3", "100", "40.0", "0.40x*"), ("3", "json", "3", "100", "120", "1.2x"),
+        ("9", "json", "3", "100", "360", "3.6x"), ("1", "schema", "3", "100", "20.0", "0.20x*"),
+        ("3", "schema", "3", "100", "60.0", "0.60x*"), ("9", "schema", "3", "100", "180", "1.8x"),
     ]  # fmt: skip
-    assert engine.cancelled
+    assert [line for line in out.splitlines()[:-1] if len(line) > 120] == []
+    whole = json.loads((tmp_path / "s.json").read_text())
+    assert len(whole.pop("trials")) == 18 and whole == said
+    assert (said["benchmark"], said["axis"], said["unit"], said["rounds"]) == ("scaling", "fields", "fields", 3)
+    assert (said["heads"], said["modes"], said["is_whole"], said["left_out"]) == (
+        ["warm"],
+        ["json", "schema"],
+        True,
+        [],
+    )
+    assert [(one["mode"], one["below"], one["above"], one["faster_after"]) for one in said["crossings"]] == [
+        ("json", 1, 3, "pcd"),
+        ("schema", 3, 9, "pcd"),
+    ]
+    assert {(row["mode"], row["size"], row["ar"]["median_ms"]) for row in said["summaries"]} == {
+        (mode, size, ms * size) for mode, ms in (("json", 40.0), ("schema", 20.0)) for size in (1, 3, 9)
+    }
+    rows = list(csv.DictReader((tmp_path / "s.csv").open(newline="")))
+    assert [(row["size"], row["mode"]) for row in rows[:6]] == [(x, m) for x in "139" for m in ("json", "schema")]
+    started, first, *_ = err.splitlines()
+    assert started == "18 races, and 3 to warm up"
+    assert first.startswith("1 of 18: 1 fields, json, warm, round 1: PCD 100 ms, AR 40.0 ms (0.40x)")
 
 
-def test_a_sweep_that_is_stopped_in_its_warm_up_has_nothing_to_say(small, capsys):
+def test_modes_and_head_of_a_sweep_can_be_chosen(command):
+    code, out, _ = command(engine_for(), "context", "--modes", "free", "--heads", "cold", "--rounds", "1")
+    said = json.loads(out.splitlines()[-1])
+    assert (code, said["modes"], said["heads"]) == (0, ["free"], ["cold"])
+    assert {(row["mode"], row["head"], row["caches"][0]) for row in said["summaries"]} == {("free", "cold", "off")}
+
+
+def test_a_baseline_past_its_limit_has_its_mark_in_the_table(command, monkeypatch):
+    monkeypatch.setattr("core.baseline.token_limit", lambda canonical: 5)
+    code, out, _ = command(engine_for(), "choices", "--modes", "json", "--rounds", "1")
+    assert code == 0
+    for size in (2, 3):
+        (note,) = [line for line in out.splitlines() if line.startswith(f"* {size} choices of one field, json: ")]
+        assert "1 of 1 baseline texts ran into the token limit" in note
+
+
+def test_a_sweep_that_is_interrupted_prints_the_sizes_that_are_done(command):
     engine = engine_for(engine=StoppingEngine)
-    engine.error, engine.races_left = KeyboardInterrupt(), 2
-    assert report(engine, "fields", ("json",), 2) == 130
-    out = capsys.readouterr().out.splitlines()
-    assert "nothing was measured" in out and json.loads(out[-1])["points"] == []
+    engine.races_left = 2 * 2  # a warm-up and a race of two of the three sizes
+    code, out, _ = command(engine, "fields", "--modes", "json", "--rounds", "2")
+    assert code == 130 and engine.cancelled and "stopped after 2 of 6 races" in out
+    assert [(row["size"], row["n"]) for row in json.loads(out.splitlines()[-1])["summaries"]] == [(1, 1), (3, 1)]
 
 
-def test_a_race_that_fails_names_its_request(small):
+def test_a_sweep_that_is_interrupted_in_its_first_warm_up_has_nothing_to_say(command):
+    code, out, _ = command(engine_for(engine=StoppingEngine), "fields", "--modes", "json", "--plot", "s.png")
+    assert code == 130 and "stopped after 0 of 15 races" in out and "json: not measured" in out
+    assert json.loads(out.splitlines()[-1])["summaries"] == []
+
+
+def test_a_race_that_fails_is_told_by_its_size_and_the_sweep_goes_on(command):
     class Failing(HashBackend):
-        def read(self, *given, **options):
-            raise ValueError("no room for the tree")
+        def read(self, prefix, ids, tree, *given):
+            if len(tree.tokens) > 40:
+                raise ValueError("no room for the tree\x1b[2J")
+            return super().read(prefix, ids, tree, *given)
 
     engine = Engine(Failing(lexicon("qwen")), "hash")
-    with pytest.raises(ValueError, match="^1 fields, baseline mode json: the race failed: no room for the tree"):
-        next(points(engine, "fields", ("json",), 1))
+    code, out, _ = command(engine, "fields", "--modes", "schema", "--rounds", "2", "--plot", "s.svg")
+    said = json.loads(out.splitlines()[-1])
+    assert code == 3 and [row["size"] for row in said["summaries"]] == [1]
+    assert [(one["size"], one["round"]) for one in said["failures"]] == [(3, 1), (9, 1), (3, 2), (9, 2)]
+    assert "failed: 9 fields, 2 races: no room for the tree\\x1b[2J" in out
 
 
-@pytest.mark.parametrize(
-    "option, name, words",
-    [
-        ("json_file", "nowhere/s.json", "cannot be written"),
-        ("csv_file", "nowhere/s.csv", "cannot be written"),
-        ("csv_file", ".", "cannot be written"),
-        ("plot_file", "nowhere/s.png", "cannot be written"),
-        ("plot_file", "s.gif", "ends in '.gif'; a plot is .png or .svg"),
-        ("plot_file", "s", "ends in ''; a plot is .png or .svg"),
-    ],
-)
-def test_a_file_that_could_not_be_written_is_refused_before_any_work(tmp_path, option, name, words):
-    engine = engine_for()
-    with pytest.raises(ValueError, match=re.escape(words)):
-        report(engine, "fields", ("json",), 1, **{option: tmp_path / name})
-    assert engine.backend.passes == 0 and list(tmp_path.iterdir()) == []
+def test_sizes_that_were_left_out_are_named(capsys):
+    lines = sweep_of(trial(1, 1.0, 2.0), left_out=(28, 64)).plain().splitlines()
+    assert "left out, do not fit the model's window: 28, 64" in lines
 
 
 # --- the picture ---
@@ -366,25 +360,31 @@ def test_a_file_that_could_not_be_written_is_refused_before_any_work(tmp_path, o
 
 @pytest.fixture
 def sweep():
-    found = line(PCD, {1: 100, 8: 110, 64: 200}) + line("json", {1: 40, 8: 300, 64: 3000}, marks="limit 1")
-    found += line("schema", {1: 30, 8: 90, 64: 180})
-    return Sweep("fields", "warm", ("json", "schema"), 3, SETTING, points=tuple(found))
+    trials = [trial(x, ms, ar) for x, ms, ar in ((1, 100, 40), (8, 110, 300))]
+    trials += [trial(64, 200, 3000, how="limit", outcome="truncated")]
+    trials += [trial(x, ms, ar, "schema") for x, ms, ar in ((1, 101, 30), (8, 111, 90), (64, 201, 180))]
+    return sweep_of(*trials, modes=("json", "schema"))
 
 
-def test_without_matplotlib_one_line_says_what_to_install(monkeypatch, tmp_path, sweep):
+def test_without_matplotlib_one_line_says_what_to_install(monkeypatch, command):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    words = "^a plot needs matplotlib, which is not installed; run: pip install matplotlib$"
-    with pytest.raises(PlotError, match=words):
-        report(engine_for(), "fields", ("json",), 1, plot_file=tmp_path / "s.png")
-    with pytest.raises(PlotError, match=words):
-        save_plot(sweep, tmp_path / "s.png")
+    engine = engine_for()
+    code, out, err = command(engine, "fields", "--plot", "s.png")
+    words = "error: a plot needs matplotlib, which is not installed; run: pip install matplotlib\n"
+    assert (code, out, err, engine.backend.passes) == (1, "", words, 0)
+
+
+@pytest.mark.parametrize("name", ["s.gif", "s"])
+def test_a_kind_of_picture_that_is_not_drawn_is_refused(tmp_path, name):
+    with pytest.raises(PlotError, match=r"ends in '(.gif)?'; a plot is .png or .svg$"):
+        require_plotting(tmp_path / name)
 
 
 def test_the_picture_says_what_was_measured_and_how(sweep):
-    title = plot.title(replace(sweep, setting=replace(SETTING, model=HOSTILE), stopped="interrupted"))
-    assert title.splitlines() == [
+    sweep = replace(sweep, setting=replace(SETTING, model=HOSTILE), is_whole=False)
+    assert plot.title(sweep).splitlines() == [
         "=model$\\frac$\\x1b[2J<b>\\u202e, cpu, float64, a machine, 2 cores",
-        "baseline modes json and schema, n = 3 a point and mode, 2026-01-02",
+        "baseline modes json and schema, n = 1 a point and mode, 2026-01-02",
         "fixed: 4 choices a field, a text of about 128 tokens, head warm (stopped early)",
     ]
 
@@ -392,38 +392,54 @@ def test_the_picture_says_what_was_measured_and_how(sweep):
 def test_the_picture_shows_every_point_and_where_lines_cross(tmp_path, sweep):
     pytest.importorskip("matplotlib")
     sweep = replace(sweep, setting=replace(SETTING, model="a$b$ <i>&\\frac{"))
-    save_plot(sweep, tmp_path / "s.png")
-    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert picture(sweep, tmp_path / "s.png").startswith(b"\x89PNG\r\n")
     figure = plot.figure_of(sweep)
     (axes,) = figure.axes
     drawn = {kept.get_label(): kept[0].get_xydata().tolist() for kept in axes.containers}
     assert drawn == {
-        "PCD": [[1, 100], [8, 110], [64, 200]],
+        "PCD, beside json": [[1, 100], [8, 110], [64, 200]],
         "baseline, json": [[1, 40], [8, 300], [64, 3000]],
+        "PCD, beside schema": [[1, 101], [8, 111], [64, 201]],
         "baseline, schema": [[1, 30], [8, 90], [64, 180]],
     }
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    crossing = crossings(sweep.points, "json")[0]
+    (crossing,) = crossings(sweep.summaries, "json")
     [star] = [each for each in axes.lines if each.get_marker() == "*"]
-    assert star.get_xydata().tolist() == [[crossing.x, crossing.ms]]
+    assert star.get_xydata().tolist() == [[crossing.size, crossing.ms]]
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
-        "PCD",
-        "baseline, json",
-        "baseline, schema",
-        "json: token limit, or no whole JSON",
-        f"PCD = json at about {crossing.x:.1f}, between 1 and 8",
+        *drawn,
+        "json: no whole JSON",
+        f"PCD = json at about {crossing.size:.1f}, between 1 and 8",
     ]
     assert axes.get_title().startswith("a$b$ <i>&\\frac{, cpu")
-    save_plot(sweep, tmp_path / "s.svg")
-    assert "<i>" not in (tmp_path / "s.svg").read_text()
+    assert b"<i>" not in picture(sweep, tmp_path / "s.svg")
 
 
-def test_a_sweep_of_one_size_is_drawn_too(tmp_path, sweep):
+def test_a_sweep_of_one_size_is_drawn_too_and_a_failed_race_is_no_point(tmp_path):
     pytest.importorskip("matplotlib")
-    one = replace(sweep, points=tuple(point for point in sweep.points if point.x == 1))
-    save_plot(one, tmp_path / "s.png")
-    assert list(by_size(one.points, PCD)) == [1] and (tmp_path / "s.png").stat().st_size > 1000
+    failed = Failure("9 fields", "json", "pretty", "warm", ("pcd", "ar"), 1, "no memory", size=9)
+    figure = plot.figure_of(sweep_of(trial(1, 100, 40), failed))
+    assert [kept[0].get_xydata().tolist() for kept in figure.axes[0].containers] == [[[1, 100]], [[1, 40]]]
+
+
+def test_the_command_draws_a_picture_that_is_whole_or_not_there(command, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert command(engine_for(), "choices", "--rounds", "1", "--plot", "s.png")[0] == 0
+    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert [file.name for file in tmp_path.iterdir()] == ["s.png"]
+
+
+def test_figures_are_printed_where_the_picture_breaks(command, monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(plot, "figure_of", broken)
+    code, out, err = command(engine_for(), "choices", "--rounds", "1", "--plot", "s.png")
+    assert (code, err.splitlines()[-1]) == (1, "error: a bug")
+    assert len(json.loads(out.splitlines()[-1])["summaries"]) == 4 and list(tmp_path.iterdir()) == []
 
 
 def test_importing_the_sweep_draws_nothing():

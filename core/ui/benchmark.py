@@ -52,7 +52,8 @@ is drawn only between races. A live run waits for the race in hand, and is none 
 The same from a terminal: `python -m core.benchmark`."""
 LEGEND = """\
 AR: the baseline. ms: median of n races, and 95th percentile (nearest rank). AR ÷ PCD: of the medians; its range is
-that of single rounds. Tree tokens: read by PCD behind the prompt. Forced: tokens that the grammar left no choice about.
+that of single rounds. Tree tokens: read by PCD behind the prompt. Reading: all of the trie (complete), or what proved
+the winners (best-first). Forced: tokens that the grammar left no choice about.
 Same: fields on which the lanes agree. Right: fields as expected. JSON: texts that parse. Valid: those that keep
 the schema."""
 
@@ -60,7 +61,7 @@ the schema."""
 COLORS = {PCD: "#3b82f6", AR: "#d97706"}
 
 #: Of the table's columns, in pixels: on a phone, those up to the speed-up are seen at once.
-WIDTHS = (128, 58, 72, 88, 128, 230, 130, 130, 50, 130, 110, 160, 110, 130, 70, 70)
+WIDTHS = (128, 58, 72, 88, 128, 230, 130, 130, 50, 130, 110, 100, 160, 110, 130, 70, 70)
 
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 _AT_ONCE: dict[str, Any] = {**_QUIET, "queue": False}

@@ -14,7 +14,6 @@ import gradio as gr
 
 from core.schema import StructuredSchema
 from core.trace import RunEnded, to_lines
-from core.ui.inputs import check_mode, check_options
 from core.ui.readiness import ready_engine
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ def add_endpoints(resident: Resident) -> None:
     ) -> str:
         """Decides every field of a schema (JSON text) in one pass; returns the result as JSON text."""
         try:
-            check_options(style, cache)
             spec = StructuredSchema.from_json(schema)
             job = ready_engine(resident).submit(context, spec, temperature, style=style, cache=cache)
         except ValueError as error:
@@ -51,8 +49,6 @@ def add_endpoints(resident: Resident) -> None:
     ) -> AsyncIterator[str]:
         """Lets the model write the JSON; one event as JSON text at a time, the last one of kind `end`."""
         try:
-            check_mode(mode)
-            check_options(style, cache)
             spec = StructuredSchema.from_json(schema)
             race = ready_engine(resident).race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)
         except ValueError as error:

@@ -1,6 +1,6 @@
 """What a person typed or a caller sent, as a race or a benchmark takes it.
 
-Knows nothing of gradio. What the engine checks itself (context, temperature, length) is left to it.
+Knows nothing of gradio. What the engine checks itself (context, temperature, length, options) is left to it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ def read_inputs(
     """Raises `InputError` or `SchemaError`."""
     if temperature is None:
         raise InputError("the temperature is empty; type a number above 0, such as 1")
-    check_mode(mode)
-    check_options(style, cache)
     order: tuple[Lane, Lane] = ("ar", "pcd") if first == "ar" else ("pcd", "ar")
     return Inputs(context, StructuredSchema.from_json(schema), float(temperature), order, mode, style, cache)
 
@@ -70,18 +68,6 @@ def read_benchmark(
         rounds=int(rounds),
         style=style,
     )
-
-
-def check_mode(mode: str) -> None:
-    """Raises `InputError` for what is no baseline mode."""
-    _check_known("baseline mode", mode, MODES)
-
-
-def check_options(style: str, cache: bool) -> None:
-    """Raises `InputError` for what neither lane can be asked for."""
-    _check_known("JSON style", style, STYLES)
-    if not isinstance(cache, bool):
-        raise InputError(f"prefix cache {cache!r} is unknown; use true or false")
 
 
 def _check_known(what: str, value: object, known: Iterable[str]) -> None:

@@ -69,7 +69,7 @@ class _Run:
             return
         try:
             self._race = self._started()
-        except ValueError as error:  # an empty context, a temperature that is none
+        except ValueError as error:  # an empty context, a temperature or an option that is none
             yield [failure(str(error))]
             return
         silent_s = 0.0
