@@ -83,7 +83,9 @@ function drawSpeedUp(parts, { end, run }) {
   const speedUp = end?.speed_up ?? null;
   setText(parts.factor, speedUp === null ? MISSING : factor(speedUp));
   setCut(parts.conditions, speedUp === null ? 'baseline ÷ PCD, engine time' : conditions(run));
-  setCut(parts.marks, (end?.marks ?? []).map((mark) => MARKS.get(mark) ?? `⚠ ${mark}`).join(' · '));
+  const marks = (end?.marks ?? []).map((mark) => MARKS.get(mark) ?? `⚠ ${mark}`);
+  if (speedUp !== null && speedUp < 1) marks.unshift('⚠ PCD is the slower one');
+  setCut(parts.marks, marks.join(' · '));
 }
 
 function conditions({ model, device, dtype, mode, style }) {

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from core.engine import Engine, default_of
 from core.models import ModelNotFound, ProgressBar
-from core.prompt import PROMPT_VERSION
+from core.prompt import PROMPT_VERSION, Style
 from core.request import Request
 from core.result import Prior, ReadingKind, Result, Scoring
 from core.schema import StructuredSchema, unique_object
@@ -40,7 +40,7 @@ the output has one JSON line per row, in the order of the input:
    "fields": {name: {"probability": p, "candidate_mass": p, "unread_mass": p}}}
 or, where a row cannot be decided, {"row": N, "job": digest, "id": ..., "error": why}.
 Rows count from 0, the header and blank lines left out; "id" is there with --id-column; "job" is a
-digest of model, dtype, schema, columns, scoring, prior, reading and temperature. Read best-first,
+digest of model, dtype, schema, columns, scoring, prior, reading, style and temperature. Read best-first,
 a probability is what is certain of it, and at most "unread_mass" may be missing.
 
 The same command again goes on after the last whole line, and compares ids, not texts, with the
@@ -72,6 +72,7 @@ class BatchJob:
     reading: ReadingKind = "complete"  # never by measured cost: all rows of a file are read alike
     size: int = CHUNK_ROWS  # rows that are decided and written at once
     restart: bool = False
+    style: Style = "pretty"
 
     def __post_init__(self) -> None:
         self.request("checks the options")
@@ -91,13 +92,14 @@ class BatchJob:
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"scoring": self.scoring, "prior": self.prior, "complete": self.reading == "complete"}
+        complete = self.reading == "complete"
+        return {"scoring": self.scoring, "prior": self.prior, "complete": complete, "style": self.style}
 
     def digest(self, engine: Engine) -> str:
         """12 hexadecimal digits of all that the output's lines depend on beside the rows."""
         identity, table = engine.backend.identity, self.table
         model = (identity.fingerprint, identity.dtype, PROMPT_VERSION)
-        asked = (self.schema.digest, self.scoring, self.prior, self.reading, float(self.temperature))
+        asked = (self.schema.digest, self.scoring, self.prior, self.reading, self.style, float(self.temperature))
         return hashlib.sha256(repr((model, asked, table.text_column, table.id_column)).encode()).hexdigest()[:12]
 
 
@@ -291,6 +293,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--scoring", default="identify", choices=get_args(Scoring))
     parser.add_argument("--prior", default="none", choices=get_args(Prior))
+    parser.add_argument("--style", default="pretty", choices=get_args(Style))
     parser.add_argument("--reading", default="complete", choices=get_args(ReadingKind))
     parser.add_argument("--offline", action="store_true", help="ask no network")
     return parser
@@ -311,6 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.reading,
             given.size,
             given.restart,
+            given.style,
         )
         with ProgressBar() as bar:
             engine = Engine.load(

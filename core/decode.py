@@ -13,6 +13,7 @@ from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine, default_of
 from core.models import ModelError, ModelNotFound, ProgressBar
 from core.presets import Preset
+from core.prompt import Style
 from core.result import Prior, Scoring
 
 #: `complete` of a request, by what the command line calls it.
@@ -27,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default=default_of("BACKEND"))
     parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument(
+        "--style", default="pretty", choices=get_args(Style), help="of the JSON that the prompt asks for"
+    )
     parser.add_argument("--scoring", default="identify", choices=get_args(Scoring), help="how far a line is scored")
     parser.add_argument("--prior", default="none", choices=get_args(Prior), help="what is subtracted from the scores")
     parser.add_argument(
@@ -45,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             preset.schema,
             given.temperature,
             scoring=given.scoring,
+            style=given.style,
             prior=given.prior,
             complete=READINGS.get(given.reading),
         )

@@ -75,6 +75,9 @@ class Summary:
         not_json = self.n - self.parsed - self.limit_hits
         said = {
             f"PCD is slower ({ratio_text(self.speed_up)})": self.speed_up < 1,
+            f"PCD is right less often ({self.pcd_right} against {self.ar_right} of {self.expected})": (
+                self.pcd_right < self.ar_right
+            ),
             f"{self.limit_hits} of {self.n} baseline texts ran into the token limit": self.limit_hits > 0,
             f"{not_json} of {self.n} baseline texts are no whole JSON": not_json > 0,
             f"not warm: the head was {', '.join(self.caches)}": self.head == "warm" and set(self.caches) != {"hit"},

@@ -149,16 +149,16 @@ class Report:
         table = [[column.cell(row) for column in MARKDOWN] for row in self.summaries]
         rows = [headings, ["---"] * len(headings), *table]
         lines = ["; ".join(lines) + ".", "", *(f"| {' | '.join(row)} |" for row in rows)]
+        if self.summaries:
+            lines.append("\n" + self.legend.replace("*", "\\*"))
         lines += [f"\n{markdown_text(line)}" for line in (*self.failed_lines(), *self._unfinished())]
         return "\n".join(lines)
 
     def plan_line(self) -> str:
         plan = self.benchmark
-        modes = ", ".join(plan.modes)
-        return (
-            f"n = {plan.rounds} rounds after a warm-up race, the lanes take turns in going first; "
-            f"baseline modes {modes}; style {plan.style}"
-        )
+        turns = "the lanes take turns in going first" if plan.rounds > 1 else "PCD first"
+        rounds = f"n = {plan.rounds} round{'s' * (plan.rounds > 1)} after a warm-up race"
+        return f"{rounds}, {turns}; baseline modes {', '.join(plan.modes)}; style {plan.style}"
 
     def plain_tables(self) -> Iterator[str]:
         """A table for each preset, with the columns of all of them equally wide."""
@@ -209,7 +209,10 @@ def _right(row: Summary) -> str:
     return f"{row.pcd_right}, {row.ar_right} of {row.expected}" if row.expected else "-"
 
 
-def _range(row: Summary) -> str:
+def range_text(row: Summary) -> str:
+    """Of the speed-ups of single rounds; one round has none."""
+    if row.n == 1:
+        return "-"
     return f"{ratio_text(row.least_speed_up)[:-1]}-{ratio_text(row.largest_speed_up)[:-1]}"
 
 
@@ -235,7 +238,7 @@ _TIMES = (
     Column("AR ms", lambda row: ms_text(row.ar.median_ms)),
     Column("p95", lambda row: ms_text(row.ar.p95_ms)),
     Column("ratio", lambda row: ratio_text(row.speed_up) + _mark(row)),
-    Column("range", _range),
+    Column("range", range_text),
 )
 PLAIN = (_MODE, _HEAD, _N, *_TIMES, *_COUNTED)
 #: Of a sweep, whose rows differ in size.
@@ -259,7 +262,8 @@ MARKDOWN = (
     Column("PCD ms (p95)", lambda row: f"{ms_text(row.pcd.median_ms)} ({ms_text(row.pcd.p95_ms)})"),
     Column("AR ms (p95)", lambda row: f"{ms_text(row.ar.median_ms)} ({ms_text(row.ar.p95_ms)})"),
     Column(
-        "AR / PCD (range)", lambda row: f"{ratio_text(row.speed_up)}{_mark(row)} ({_range(row)})".replace("*", "\\*")
+        "AR / PCD (range)",
+        lambda row: f"{ratio_text(row.speed_up)}{_mark(row)} ({range_text(row)})".replace("*", "\\*"),
     ),
     *_COUNTED,
     _READING,

@@ -540,21 +540,22 @@ def test_a_table_says_where_it_was_measured_and_fits_a_terminal():
     assert max(map(len, lines)) <= 120
     assert lines[0] == "some-model (a test), torch on cpu (2 threads), bfloat16"
     assert "A CPU, 2 cores; 2026-11-30" in lines[1]
-    assert lines[2].startswith("n = 1 rounds after a warm-up race") and lines[2].endswith("style pretty")
+    assert lines[2].startswith("n = 1 round after a warm-up race, PCD first") and lines[2].endswith("style pretty")
     (row,) = [line for line in lines if line.startswith("json ")]
-    assert row.split()[:9] == ["json", "warm", "1", "1,234", "1,234", "98,765", "98,765", "80.0x*", "80.0-80.0"]
+    assert row.split()[:9] == ["json", "warm", "1", "1,234", "1,234", "98,765", "98,765", "80.0x*", "-"]
     assert "* json, warm: 1 of 1 baseline texts ran into the token limit" in lines
     assert "mine: fields 4, 2 with a known answer; prompt 300 tokens; reading complete" in lines
 
 
 def test_a_markdown_table_has_a_row_for_each_summary_and_says_where_it_was_measured():
     trials = [TRIAL, timed(10.0, 5.0, head="cold", cache="off", reading="best-first")]
-    caption, _, heading, rule, *rows = report_of(*trials).markdown().splitlines()
+    caption, _, heading, rule, *rows, _, legend = report_of(*trials).markdown().splitlines()
     assert caption.startswith("some-model (a test), torch on cpu (2 threads), bfloat16; A CPU, 2 cores; 2026-11-30")
-    assert "n = 1 rounds" in caption and "free, json, schema" in caption and caption.endswith("style pretty.")
+    assert "n = 1 round after" in caption and "free, json, schema" in caption and caption.endswith("style pretty.")
     assert {line.count("|") for line in (heading, rule, *rows)} == {heading.count("|")}
-    assert [row.split(" | ")[6] for row in rows] == ["4.0x (4.0-4.0)", "0.50x\\* (0.50-0.50)"]
+    assert [row.split(" | ")[6] for row in rows] == ["4.0x (-)", "0.50x\\* (-)"]
     assert rows[1].endswith("| best-first | PCD is slower (0.50x) |") and rows[0].endswith("| complete |  |")
+    assert legend.startswith("ms: engine time")
 
 
 def test_files_hold_every_race_and_the_last_line_only_the_summaries():

@@ -173,7 +173,7 @@ def test_a_row_has_the_mode_beside_the_speed_up_and_every_figure_of_its_trials()
         "head": "warm",
         "mode": "json",
         "AR ÷ PCD": "4.1x",
-        "range": "3.0x to 5.0x",
+        "range": "3.0-5.0",
         "notes": "–",
         "PCD ms (p95)": "11.0 (12.0)",
         "AR ms (p95)": "45.0 (60.0)",
@@ -198,6 +198,7 @@ def test_a_row_has_the_mode_beside_the_speed_up_and_every_figure_of_its_trials()
         ([trial_of(how="limit", outcome="truncated")], "1 of 1 baseline texts ran into the token limit"),
         ([trial_of(), trial_of(outcome="not_parsable")], "1 of 2 baseline texts are no whole JSON"),
         ([trial_of(cache="miss")], "not warm: the head was miss"),
+        ([trial_of(pcd_right=0, ar_right=2)], "PCD is right less often (0 against 2 of 2)"),
         ([trial_of(), failure_of()], "1 races failed"),
         (
             [trial_of(10, 8, how="limit", outcome="truncated"), failure_of()],
@@ -207,6 +208,19 @@ def test_a_row_has_the_mode_beside_the_speed_up_and_every_figure_of_its_trials()
 )
 def test_what_must_be_said_of_a_speed_up_stands_beside_it_in_words(trials: list, notes: str) -> None:
     assert row_of(*trials)["notes"] == notes
+
+
+@pytest.mark.parametrize(
+    "trial, sign",
+    [
+        (trial_of(10, 40), "4.0x"),
+        (trial_of(10, 8), "0.80x (slower)"),
+        (trial_of(10, 40, how="limit", outcome="truncated"), "4.0x (limit)"),
+        (trial_of(10, 40, outcome="not_parsable"), "4.0x (no JSON)"),
+    ],
+)
+def test_the_gravest_note_stands_in_the_cell_of_the_speed_up(trial, sign: str) -> None:
+    assert row_of(trial)["AR ÷ PCD"] == sign and row_of(trial)["range"] == "-"
 
 
 def test_each_preset_mode_and_head_has_a_row_of_texts() -> None:

@@ -45,10 +45,10 @@ HEADS = [
     ("warm: both lanes start after the cached head", "warm"),
 ]
 INTRODUCTION = """\
-Both lanes race on every ticked preset, mode and state of the head, n times, and take turns in going first.
-A warm-up race for each preset is thrown away. **Times are the engine's own**, read when a race is over; this page
-is drawn only between races. A live run waits for the race in hand, and is none of the figures.
-**The machine should be idle**: figures of a shared Space are noisy.
+Both lanes race on every ticked preset, mode and state of the head, n times, the lanes taking turns in going first
+from round to round. A warm-up race for each preset is thrown away. **Times are the engine's own**, read when a race
+is over; this page is drawn only between races. A live run waits for the race in hand, and is none of the figures.
+**The machine should be idle**: figures of a shared Space are noisy, and a browser beside the engine costs it a little.
 The same from a terminal: `python -m core.benchmark`."""
 LEGEND = """\
 AR: the baseline. ms: median of n races, and 95th percentile (nearest rank). AR ÷ PCD: of the medians; its range is
@@ -61,7 +61,7 @@ the schema."""
 COLORS = {PCD: "#3b82f6", AR: "#d97706"}
 
 #: Of the table's columns, in pixels: on a phone, those up to the speed-up are seen at once.
-WIDTHS = (128, 58, 72, 88, 128, 230, 130, 130, 50, 130, 110, 100, 160, 110, 130, 70, 70)
+WIDTHS = (128, 58, 72, 104, 100, 230, 70, 130, 100, 130, 130, 50, 130, 110, 110, 160, 70)
 
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 _AT_ONCE: dict[str, Any] = {**_QUIET, "queue": False}

@@ -19,7 +19,7 @@ from core.ui.wiring import Parts, Settings, wire
 TITLE = "Parallel constrained decoding beside streamed JSON"
 LEDE = (
     "One model, one schema, one text. The left lane scores every allowed choice and assembles the JSON in code; "
-    "the right lane writes the same JSON token by token."
+    "the right lane writes JSON token by token. Same prompt for both."
 )
 ORDERS = [("PCD first", "pcd"), ("Baseline first", "ar")]
 
