@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from core.engine import default_of
 from core.models import ModelNotFound, require_known
-from core.presets import load_presets
+from core.presets import PresetError, load_presets
 from core.resident import Resident
 from core.ui.launch import launch
 from core.ui.page import build
@@ -61,5 +61,5 @@ def _port(text: str) -> int:
 if __name__ == "__main__":
     try:
         main()
-    except ModelNotFound as error:
+    except (ModelNotFound, PresetError) as error:
         sys.exit(f"error: {error}")

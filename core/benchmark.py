@@ -19,7 +19,7 @@ from typing import NoReturn
 from core.engine import Engine, default_of
 from core.figures import ms_text, ratio_text
 from core.grammar import MODES, Mode
-from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible
+from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible, leave
 from core.models import ModelNotFound, ProgressBar
 from core.plot import picture, require_plotting
 from core.presets import FOLDER, Preset
@@ -312,4 +312,4 @@ def _written(report: Report, given: argparse.Namespace) -> list[OSError]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -61,7 +61,7 @@ class Grammars:
     def start(self, mode: Mode, schema: StructuredSchema, layout: Layout, cache: bool = True) -> Constraint:
         """The state after the layout's opening; `cache`: whether a grammar that was compiled before is used.
 
-        Raises `GrammarError`.
+        Raises `GrammarError`, or `TokenizationError` for a schema with a character that no token spells.
         """
         if mode == "free":
             return Unguided(self._vocabulary, layout.opening)
@@ -70,6 +70,10 @@ class Grammars:
         return Guided(matcher, self._vocab_size)
 
     def _opened(self, layout: Layout, schema: StructuredSchema | None) -> LLMatcher:
+        if schema:
+            self._vocabulary.spelled(
+                "".join(text for field in schema for text in map(str, (field.name, *field.choices)))
+            )
         matcher = LLMatcher(self._tokenizer, canonical_grammar(schema, layout) if schema else _ANY_OBJECT)
         if not matcher.is_error():
             matcher.consume_tokens(self._vocabulary.encode(layout.opening))
@@ -84,7 +88,8 @@ class _PlainTokenizer:
     def __init__(self, vocabulary: Vocabulary, vocab_size: int, end_ids: frozenset[int]) -> None:
         self._vocabulary = vocabulary
         self.eos_token_id = min(end_ids)
-        self.special_token_ids = sorted(vocabulary.control.values())
+        # Padding too: an id without text must not pass for its name.
+        self.special_token_ids = [i for i in range(vocab_size) if not vocabulary.bytes_of(i)]
         names = {token: text.encode() for text, token in vocabulary.control.items()}
         self.tokens = [vocabulary.bytes_of(i) or names.get(i, b"<[%d]>" % i) for i in range(vocab_size)]
 

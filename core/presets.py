@@ -39,6 +39,8 @@ class Preset:
             data = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=unique_object)
             schema = StructuredSchema(data["schema"])
             texts = {key: data[key] for key in _TEXTS if key in data}
+            if bad := next((key for key, text in texts.items() if not isinstance(text, str)), None):
+                raise ValueError(f"{bad!r} is {texts[bad]!r}; give a text")
             return cls(schema=schema, expected=data.get("expected", {}), **texts)
         except OSError as error:
             raise PresetError(f"{file}: {error.strerror}; give the path of a preset file") from None
@@ -52,7 +54,12 @@ class Preset:
 
 def load_presets(folder: Path = FOLDER) -> tuple[Preset, ...]:
     """All presets of a folder, by file name; raises `PresetError`."""
-    presets = tuple(map(Preset.load, sorted(folder.glob("*.json"))))
-    if not presets:
+    found: dict[str, Preset] = {}
+    for file in sorted(folder.glob("*.json")):
+        preset = Preset.load(file)
+        if preset.id in found:
+            raise PresetError(f"{file}: its id {preset.id!r} is another preset's; give it one of its own")
+        found[preset.id] = preset
+    if not found:
         raise PresetError(f"{folder}: holds no presets")
-    return presets
+    return tuple(found.values())

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 COLUMNS = 120
 
 #: What Markdown, as code hosts read it, makes something of in the middle of a line.
-MARKUP = frozenset("\\`*[]<>|&~$#@:!")
+MARKUP = frozenset("\\`*_[]<>|&~$#@:!")
 
 #: What columns mean.
 LEGEND = (
@@ -280,7 +281,8 @@ def csv_cell(value: object) -> object:
 
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, in a table too."""
-    return "".join(f"&#{ord(c)};" if c in MARKUP else c for c in escaped(text))
+    marked = "".join(f"&#{ord(c)};" if c in MARKUP else c for c in escaped(text))
+    return marked.replace("www.", "www&#46;")  # would become a link
 
 
 def write_whole(file: Path, content: str | bytes) -> None:
@@ -288,15 +290,24 @@ def write_whole(file: Path, content: str | bytes) -> None:
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
     file = file.resolve()  # a link stays one
-    part = file.with_name(f".{file.name}.part")
+    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=file.parent)
+    part = Path(name)
     try:
-        with part.open("wb") as opened:
+        with open(descriptor, "wb") as opened:
             opened.write(content)
             opened.flush()
             os.fsync(opened.fileno())
+        part.chmod(0o666 & ~_umask())  # as any new file; mkstemp's is its owner's alone
         part.replace(file)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The process's, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def json_line(shape: Mapping[str, Any]) -> str:

@@ -103,6 +103,7 @@ class Vocabulary:
         """Ids whose bytes are exactly those of `text`.
 
         Those of `encode`, unless a tokenizer composes, folds or refuses it; then the longest tokens that fit.
+        Raises `TokenizationError` where there are none.
         """
         wanted = text.encode()
         try:
@@ -113,7 +114,11 @@ class Vocabulary:
             return ids
         ids, at = [], 0
         while at < len(wanted):
-            token, piece = max(self.starting(wanted[at:]), key=lambda found: len(found[1]))
+            found = max(self.starting(wanted[at : at + self._longest]), key=lambda found: len(found[1]), default=None)
+            if found is None:
+                near = wanted[at - 3 if at > 3 else 0 : at + 4].decode(errors="ignore")
+                raise TokenizationError(f"this tokenizer has no tokens for a character in {near!a}; use other words")
+            token, piece = found
             ids.append(token)
             at += len(piece)
         return ids

@@ -204,6 +204,24 @@ def test_hostile_names_and_choices_are_only_text_to_the_grammar(name, texts):
     assert not {event["token"] for event in tokens_of(events)} & set(engine.vocabulary.control.values())
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", LEXICONS)
+def test_an_id_without_text_is_never_taken_for_its_name(name, seed):
+    """Checkpoints are padded: a grammar's tokenizer must call those ids something."""
+    size = len(lexicon(name).chat)
+    schema = StructuredSchema({"f": {"type": "enum", "choices": [*(f"<[{size + n}]>" for n in range(5)), "x"]}})
+    _, end = lane(Engine(HashBackend(lexicon(name), seed=seed), "hash"), schema, mode="schema")
+    assert json.loads(end["text"])["f"] in schema["f"].choices
+
+
+def test_a_character_that_no_token_spells_is_refused_by_name(monkeypatch):
+    vocabulary = Vocabulary(lexicon("qwen").chat)
+    monkeypatch.setattr(vocabulary, "encode", lambda text: [])  # as tokenizers do that leave such characters out
+    del vocabulary._ids[b"\xf1"]
+    with pytest.raises(TokenizationError, match=r"no tokens for a character in 'ab.*'; use other words"):
+        vocabulary.spelled("ab\U00050000")
+
+
 REFUSED = [
     '{\n  "is_fraud": true,\n  "risk": "LOW"\n}',
     '{\n  "risk":  "LOW",\n  "is_fraud": true\n}',

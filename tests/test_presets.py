@@ -62,6 +62,8 @@ def test_triage_has_booleans_enums_and_choices_that_begin_alike() -> None:
         ('{"schema": {"a": {"type": "boolean"}}}', "'context'|context"),
         ('{"context": "x", "schema": {"a": {"type": "boolean"}, "a": {"type": "boolean"}}}', "appears twice"),
         ('{"context": "x", "schema": {"a": {"type": "text"}}}', "unknown"),
+        ('{"context": "x", "title": 5, "schema": {"a": {"type": "boolean"}}}', "'title' is 5; give a text"),
+        ('{"context": ["x"], "schema": {"a": {"type": "boolean"}}}', "'context' is .'x'.; give a text"),
         ("{", "Expecting"),
     ],
 )
@@ -77,6 +79,13 @@ def test_a_file_with_only_text_and_schema_is_enough(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({"context": "Hello", "schema": {"polite": {"type": "boolean"}}}))
     assert Preset.load(file).context == "Hello"
+
+
+def test_two_presets_of_one_id_are_refused_by_name(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text('{"id": "x", "context": "x", "schema": {"a": {"type": "boolean"}}}')
+    with pytest.raises(PresetError, match=r"b\.json: its id 'x' is another preset's"):
+        load_presets(tmp_path)
 
 
 def test_preset_files_are_named_by_their_id() -> None:
