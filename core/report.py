@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COLUMNS = 120
 
 #: What Markdown, as code hosts read it, makes something of in the middle of a line.
-MARKUP = frozenset("\\`*_[]<>|&~$#@:!")
+MARKUP = frozenset("\\`*[]<>|&~$#@:!")
 
 #: What columns mean.
 LEGEND = (
@@ -282,7 +282,8 @@ def csv_cell(value: object) -> object:
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, in a table too."""
     marked = "".join(f"&#{ord(c)};" if c in MARKUP else c for c in escaped(text))
-    return marked.replace("www.", "www&#46;")  # would become a link
+    # An underscore within a word is only that; `www.` would become a link.
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", "&#95;", marked).replace("www.", "www&#46;")
 
 
 def write_whole(file: Path, content: str | bytes) -> None:

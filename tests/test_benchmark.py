@@ -632,6 +632,7 @@ def test_markdown_makes_nothing_of_a_text():
     assert markdown_text("fintech_fraud (2 cores), 5%") == "fintech_fraud (2 cores), 5%"
     shown = markdown_text(r"a|b `c` <i> *d* [e](http://f) &amp; \ @g #1 ~h~ $i$")
     assert not set(shown) & set("|`<>*[]\\@~$:") and "&amp;" not in shown
+    assert markdown_text("__init__ www.x") == "&#95;&#95;init&#95;&#95; www&#46;x"
 
 
 def test_a_file_is_written_whole_or_left_as_it_was(tmp_path, monkeypatch):
