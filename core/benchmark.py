@@ -23,10 +23,11 @@ from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible
 from core.models import ModelNotFound, ProgressBar
 from core.plot import picture, require_plotting
 from core.presets import FOLDER, Preset
-from core.report import Report, Setting, json_line, write_whole
+from core.report import Report, Setting, json_line
 from core.review import escaped
 from core.scaling import AXES, Sweep, cases_of
 from core.trials import HEADS, STYLES, Benchmark, Case, Failure, Head, Series, Trial, check_names, check_rounds
+from core.whole_file import write_whole
 
 ROUNDS = 5
 PRESET = "support_triage"  # where one is measured and none is named

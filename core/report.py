@@ -10,14 +10,11 @@ import csv
 import io
 import json
 import math
-import os
 import re
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from core.figures import Summary, ms_text, ratio_text, summaries
@@ -284,31 +281,6 @@ def markdown_text(text: str) -> str:
     marked = "".join(f"&#{ord(c)};" if c in MARKUP else c for c in escaped(text))
     # An underscore within a word is only that; `www.` would become a link.
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", "&#95;", marked).replace("www.", "www&#46;")
-
-
-def write_whole(file: Path, content: str | bytes) -> None:
-    """The file with this content, or as it was: never half of it. Raises `OSError`."""
-    if isinstance(content, str):
-        content = content.encode("utf-8", "backslashreplace")
-    file = file.resolve()  # a link stays one
-    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=file.parent)
-    part = Path(name)
-    try:
-        with open(descriptor, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        part.chmod(0o666 & ~_umask())  # as any new file; mkstemp's is its owner's alone
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """The process's, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def json_line(shape: Mapping[str, Any]) -> str:
