@@ -76,7 +76,7 @@ class ScriptedEngine:
 
     @property
     def backend(self) -> SimpleNamespace:
-        identity = Identity("script", "cpu", "float32", 4096, 50_000, frozenset(), "tree", "script")
+        identity = Identity("script", "a script", "float32", 4096, 50_000, frozenset(), "tree", "script")
         return SimpleNamespace(identity=identity)
 
     def prepare(self, request: Request) -> SimpleNamespace:

@@ -156,7 +156,7 @@ def test_what_is_ticked_fills_the_table_and_both_files_hold_it(open_tab: OpenPag
         (mode, head, "2", "1/4" if mode == "json" else "4/4") for mode, head in kinds
     ]
     headline = page.locator("#benchmark-headline .notice").inner_text()
-    assert "scripted-1b (no model: a script), script on cpu, float32" in headline
+    assert "scripted-1b (no model: a script), script on a script, float32" in headline
     assert "n = 2 rounds" in headline and "style compact" in headline
 
     told = json.loads(downloaded(page, "JSON"))
