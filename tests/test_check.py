@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from core import aptitude, check, conformance
 from core.engine import Engine
-from core.prompt import ChatFormat, literal, member
+from core.prompt import LAYOUTS, ChatFormat, literal
 from core.review import FieldReview, Finding, Review, escaped, field_findings, review
 from core.schema import FieldDefinition, StructuredSchema
 from core.trie import Plan
@@ -263,7 +263,7 @@ def test_a_tokenizer_that_melts_lines_into_the_prompt_fails():
     object.__setattr__(tokens, "chat", PreTrainedTokenizerFast(tokenizer_object=glue, eos_token="<|im_end|>"))
     verdict = verdict_of("boundaries", Engine(HashBackend(tokens), "hash"))
     assert verdict.level == "FAIL"
-    assert "no JSON layout has a clean token boundary" in verdict.measured
+    assert "no pretty JSON layout has a clean token boundary" in verdict.measured
 
 
 @pytest.mark.parametrize("where", ["", "x <|"])  # everywhere, in the context alone
@@ -296,7 +296,7 @@ def test_a_prompt_that_is_not_the_text_encoded_as_a_whole_fails():
 def answering(*answers):
     """A model that writes these values, whatever it is asked."""
     engine = hashed(PreferringBackend)
-    lines = [f"  {member(name, literal(value))},\n" for name, value in answers]
+    lines = [LAYOUTS["pretty"][0].line(name, literal(value)) for name, value in answers]
     engine.backend.intend(*lines, before="{\n")
     return engine
 
@@ -442,7 +442,7 @@ def test_the_identifying_token_is_the_first_that_no_other_choice_shares(name):
         assert each.needed == shared + 1
         assert [piece.identifies for piece in each.pieces].index(True) == shared
         spelled = found.beginning + b"".join(piece.text for piece in each.pieces)
-        assert spelled.decode().strip() == f"{member('risk', literal(each.choice))},"
+        assert spelled.decode().strip() == f'"risk": {literal(each.choice)},'
 
 
 def test_characters_that_would_steer_a_terminal_are_escaped(capsys):

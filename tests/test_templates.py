@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, processors
 from transformers import PreTrainedTokenizerFast
 
 from core.model_cache import cache_folder, is_whole, published, sole_builder
-from core.prompt import ChatFormat, instructions, literal, member
+from core.prompt import ChatFormat, instructions, literal
 from core.schema import StructuredSchema
 from core.vocabulary import Vocabulary
 from core.wheels import file_sha256
@@ -142,7 +142,7 @@ class Family:
         self.format = ChatFormat(self.vocabulary, self.chat)
 
     def prompt(self, schema):
-        lines = [member(field.name, literal(choice)) for field in schema for choice in field.choices]
+        lines = [(field.name, literal(choice)) for field in schema for choice in field.choices]
         return self.format.prompt(schema, lines)
 
     def ids(self, schema, context):
