@@ -272,7 +272,7 @@ def test_the_clock_never_runs_backwards_nor_past_the_last_event(open_page: OpenP
     for lane in ("pcd", "ar"):
         shown = [s for s in page.evaluate("shown") if s["lane"] == lane and s["ms"]]
         numbers = [s["ms"] for s in shown]
-        assert len(set(numbers)) > 10
+        assert len(set(numbers)) >= 5  # scripted ticks come 20 times a second, and the pass takes a third of one
         assert numbers == sorted(numbers)
         assert [s for s in shown if s["ms"] > s["received"] + 0.051] == []
 
