@@ -72,6 +72,8 @@ function drawSummary(parts, state) {
   setCut(parts.untimed, untimed(state));
   setCut(parts.verdict, state.judged ? verdict(state.judged) : '');
   setText(parts['invented-count'], String(state.invented.size || 'none'));
+  parts.returned.closest('.returned').hidden = !state.returned;
+  setText(parts.returned, state.returned);
   setText(parts.live, state.milestone);
   parts.progress.hidden = state.phase !== 'loading';
   if (state.fraction === null) parts.progress.removeAttribute('value');
@@ -110,6 +112,7 @@ function runLine({ run }) {
     `T\u00a0=\u00a0${run.temperature}`,
     READINGS.get(run.reading) ?? '',
     run.strategy === 'rows' ? 'PCD reads a row per branch' : '',
+    run.unsupported?.length ? `⚠ ${run.unsupported.length} of the schema's parts left out` : '',
   ].filter(Boolean).join(' · ');
 }
 

@@ -26,7 +26,8 @@ from core.models import ModelNotFound, ProgressBar
 from core.prompt import PROMPT_VERSION, Style
 from core.request import Request
 from core.result import Prior, ReadingKind, Result, Scoring
-from core.schema import StructuredSchema, unique_object
+from core.schema import StructuredSchema
+from core.schema_file import PLACES, add_on_unsupported, print_remarks, read_schema, split_place
 from core.table import Row, Table
 
 CHUNK_ROWS = 64
@@ -231,28 +232,6 @@ def _alone(output: Path) -> Iterator[BinaryIO]:
         raise BatchError(f"{output}: {error.strerror or error}; what is finished is kept") from None
 
 
-def read_schema(file: Path) -> StructuredSchema:
-    """The schema in a file of its own or in a preset file; raises `BatchError`."""
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-        preset = _preset(text)
-        return StructuredSchema.from_json(text) if preset is None else StructuredSchema(preset["schema"])
-    except OSError as error:
-        raise BatchError(f"{file}: {error.strerror or error}; give the path of a schema or preset file") from None
-    except ValueError as error:
-        raise BatchError(f"{file}: {error}") from None
-
-
-def _preset(text: str) -> dict[str, Any] | None:
-    """The text as a preset, if it is one: in a schema, a field called `context` would be an object."""
-    try:
-        data = json.loads(text, object_pairs_hook=unique_object)
-    except (ValueError, RecursionError):  # the schema's own parser says what is wrong
-        return None
-    is_preset = isinstance(data, dict) and isinstance(data.get("context"), str) and "schema" in data
-    return data if is_preset else None
-
-
 def watched(engine: Engine, job: BatchJob) -> Tally:
     """`run` with a bar where stderr is a terminal, and a line at the end."""
     from tqdm import tqdm
@@ -279,7 +258,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--schema", type=Path, required=True, metavar="FILE", help="a schema or a preset, as JSON")
+    parser.add_argument("--schema", required=True, metavar="PLACE", help=PLACES)
+    add_on_unsupported(parser)
     parser.add_argument("--input", type=Path, required=True, metavar="FILE", help=".csv, .tsv, .jsonl or .ndjson")
     parser.add_argument("--text-column", required=True, metavar="NAME", help="the column of the texts")
     parser.add_argument("--id-column", metavar="NAME", help="a column that is copied to the output")
@@ -302,11 +282,14 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     try:
-        if given.output.exists() and given.output.samefile(given.schema):
+        schema, _ = read_schema(given.schema, given.on_unsupported)
+        schema_file, _ = split_place(given.schema)
+        if given.output.exists() and schema_file.exists() and given.output.samefile(schema_file):
             raise BatchError(f"{given.output}: is the schema itself; give another --output")
+        print_remarks(schema)
         job = BatchJob(
             Table(given.input, given.text_column, given.id_column),
-            read_schema(given.schema),
+            schema,
             given.output,
             given.temperature,
             given.scoring,

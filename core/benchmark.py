@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from core.engine import Engine, default_of
+from core.field import escaped
 from core.figures import ms_text, ratio_text
 from core.grammar import MODES, Mode
 from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible, leave
@@ -24,7 +25,6 @@ from core.models import ModelNotFound, ProgressBar
 from core.plot import picture, require_plotting
 from core.presets import FOLDER, Preset
 from core.report import Report, Setting, json_line
-from core.review import escaped
 from core.scaling import AXES, Sweep, cases_of
 from core.trials import HEADS, STYLES, Benchmark, Case, Failure, Head, Series, Trial, check_names, check_rounds
 from core.whole_file import write_whole

@@ -13,18 +13,18 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from core import aptitude, conformance
 from core.backend import BackendMissing, ModelUnsupported
 from core.conformance import Check, Verdict
 from core.engine import Engine, default_of
+from core.field import escaped
 from core.models import ModelError, ModelNotFound, ProgressBar
-from core.presets import Preset
 from core.prompt import ChatFormat, literal
-from core.review import FieldReview, Piece, Review, Sizes, escaped, review
+from core.review import FieldReview, Piece, Review, Sizes, review
 from core.schema import StructuredSchema
+from core.schema_file import PLACES, add_on_unsupported, print_remarks, read_schema
 
 CHECKS: dict[str, Check] = {
     "boundaries": aptitude.boundaries,
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m core.check", description=__doc__)
     names = "a name of python -m core.models, a hub id or a path"
     parser.add_argument("model", nargs="?", default=default_of("MODEL"), metavar="MODEL", help=names)
-    parser.add_argument("--schema", type=Path, metavar="FILE", help="review this schema or preset instead")
+    parser.add_argument("--schema", metavar="PLACE", help=f"review this schema instead: {PLACES}")
+    add_on_unsupported(parser)
     parser.add_argument("--backend", default=default_of("BACKEND"))
     parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
     parser.add_argument("--offline", action="store_true", help="ask no network")
@@ -60,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.fast and given.schema:
         parser.error("--fast is for the suite; leave it out with --schema")
     try:
-        asked = opened(given.schema) if given.schema else None
+        asked = read_schema(given.schema, given.on_unsupported) if given.schema else None
+        if asked:
+            print_remarks(asked[0])
         with ProgressBar() as bar:
             engine = Engine.load(
                 given.model, backend=given.backend, dtype=given.dtype, offline=given.offline, progress=bar.show
@@ -75,24 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def opened(file: Path) -> tuple[StructuredSchema, str]:
-    """The schema in a file, and the text that a preset has for it. Raises `ValueError`."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        data = json.loads(text)
-    except OSError as error:
-        raise ValueError(f"{file}: {error.strerror}; give the path of a schema or preset file") from None
-    except ValueError as error:
-        raise ValueError(f"{file}: no JSON text in UTF-8 ({error})") from None
-    if isinstance(data, dict) and isinstance(data.get("context"), str):
-        preset = Preset.load(file)
-        return preset.schema, preset.context
-    try:
-        return StructuredSchema.from_json(text), ""
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
 
 
 def print_suite(engine: Engine, checks: dict[str, Check], as_json: bool) -> int:
@@ -160,6 +145,9 @@ def sizes_lines(sizes: Sizes) -> Iterator[str]:
 
 def field_lines(found: FieldReview) -> Iterator[str]:
     field = found.field
+    if field.field_type == "const":
+        yield f"{escaped(field.name)}  const, never scored; its line is {shown(found.beginning)}"
+        return
     kind = f"{field.field_type}, {len(field.choices)} choices"
     yield f"{escaped(field.name)}  {kind}; every line begins {shown(found.beginning)}"
     names = [escaped(literal(each.choice)) for each in found.choices]

@@ -1,4 +1,4 @@
-"""`python -m core.decode FILE`: decides a preset file and prints the result as JSON."""
+"""`python -m core.decode SCHEMA`: decides a text, or a preset's own, and prints the result as JSON."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import get_args
 
 from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine, default_of
 from core.models import ModelError, ModelNotFound, ProgressBar
-from core.presets import Preset
 from core.prompt import Style
 from core.result import Prior, Scoring
+from core.schema_file import PLACES, add_on_unsupported, print_remarks, read_schema
 
 #: `complete` of a request, by what the command line calls it.
 READINGS = {"complete": True, "best-first": False}
@@ -22,7 +21,9 @@ READINGS = {"complete": True, "best-first": False}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m core.decode", description=__doc__)
-    parser.add_argument("file", type=Path, help="a preset: JSON with 'context' and 'schema'")
+    parser.add_argument("schema", metavar="SCHEMA", help=PLACES)
+    parser.add_argument("--text", help="what is to be decided, if not the preset's text; - reads standard input")
+    add_on_unsupported(parser)
     names = "a name of python -m core.models, a hub id or a path"
     parser.add_argument("--model", default=default_of("MODEL"), help=names)
     parser.add_argument("--backend", default=default_of("BACKEND"))
@@ -39,14 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--offline", action="store_true", help="ask no network")
     given = parser.parse_args(arguments)
     try:
-        preset = Preset.load(given.file)
+        schema, context = read_schema(given.schema, given.on_unsupported)
+        if given.text is not None:
+            context = sys.stdin.read() if given.text == "-" else given.text
+        if not context:
+            parser.error(f"{given.schema} has no text of its own; give --text")
+        print_remarks(schema)
         with ProgressBar() as bar:
             engine = Engine.load(
                 given.model, backend=given.backend, dtype=given.dtype, offline=given.offline, progress=bar.show
             )
         result = engine.run_parallel(
-            preset.context,
-            preset.schema,
+            context,
+            schema,
             given.temperature,
             scoring=given.scoring,
             style=given.style,

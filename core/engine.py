@@ -235,6 +235,7 @@ class Engine:
     def result(self, prepared: Prepared, outcome: Outcome, phases: Mapping[str, float], shared: int = 1) -> Result:
         identity = self.backend.identity
         return Result(
+            schema=prepared.request.schema,
             decisions=outcome.decisions,
             text=outcome.text,
             phases=dict(phases),

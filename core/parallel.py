@@ -62,12 +62,7 @@ class ParallelLane:
     def run(self) -> Outcome:
         self._emit(LaneStarted(0.0, "pcd"))
         self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", "plan", self._clock.elapsed_ms))
-        if self._head is None and self._prepared.strategy == "rows":
-            # A recurrent state cannot be cut to its head afterwards.
-            self._head = self._prefill(self._prepared.plan.prompt.head, "head")
-        if self._prepared.needs_prior:
-            self._prior = self._read_prior()
-        prefix, ids = self._prompt(self._prepared.after_head)
+        prefix, ids = self._asked() if self._prepared.plan.forks else (None, [])  # nothing is asked about consts
         decisions = self._decided_in_waves(prefix, ids)
         layout = self._prepared.plan.prompt.layout
         members = [(decision.name, literal(decision.value)) for decision in decisions]
@@ -79,6 +74,15 @@ class ParallelLane:
         passes = self._backend.passes - self._before
         return Outcome(decisions, text, passes, self._tree_tokens, self._head or prefix, self._prior)
 
+    def _asked(self) -> tuple[Prefix, list[int]]:
+        """What comes before the forks, read as far as it has passes of its own."""
+        if self._head is None and self._prepared.strategy == "rows":
+            # A recurrent state cannot be cut to its head afterwards.
+            self._head = self._prefill(self._prepared.plan.prompt.head, "head")
+        if self._prepared.needs_prior:
+            self._prior = self._read_prior()
+        return self._prompt(self._prepared.after_head)
+
     def _prompt(self, after_head: list[int], phase: str = "") -> tuple[Prefix, list[int]]:
         """A prefix, and what of the prompt is still to be read in the pass that follows."""
         if self._head is None:
@@ -88,14 +92,15 @@ class ParallelLane:
             return self._prefill(after_head, phase or "context", self._head), []
         return self._head, after_head
 
-    def _decided_in_waves(self, prefix: Prefix, ids: list[int]) -> tuple[Decision, ...]:
+    def _decided_in_waves(self, prefix: Prefix | None, ids: list[int]) -> tuple[Decision, ...]:
         plan, temperature = self._prepared.plan, self._prepared.request.temperature
         priors = dict(zip(plan.schema, self._prior, strict=True)) if self._prior else {}
         found: dict[str, Decision] = {}
         for number, wave in enumerate(plan.waves, start=1):
             answers = {name: decision.winner for name, decision in found.items()}
             asked = [Asked(trie, plan.lead(trie, answers, self._vocabulary), priors.get(trie.field)) for trie in wave]
-            prefix, ids = self._read(asked, prefix, ids, self._allowance, is_last=number == len(plan.waves)), []
+            if prefix is not None and any(one.masses for one in asked):
+                prefix, ids = self._read(asked, prefix, ids, self._allowance, is_last=number == len(plan.waves)), []
             for one in asked:
                 found[one.trie.field.name] = decide(one.trie, one.masses, temperature, one.prior)
             took = self._clock.lap("scoring")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.schema import Choice, StructuredSchema, unique_object
+from core.notation import parsed
+from core.schema import Choice, StructuredSchema
 
 FOLDER = Path(__file__).parents[1] / "presets"
 
@@ -36,7 +36,7 @@ class Preset:
     def load(cls, file: Path) -> Preset:
         """A file needs `context` and `schema`; the rest is for people. Raises `PresetError`."""
         try:
-            data = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=unique_object)
+            data = parsed(file.read_text(encoding="utf-8-sig"))
             schema = StructuredSchema(data["schema"])
             texts = {key: data[key] for key in _TEXTS if key in data}
             if bad := next((key for key, text in texts.items() if not isinstance(text, str)), None):
@@ -44,8 +44,6 @@ class Preset:
             return cls(schema=schema, expected=data.get("expected", {}), **texts)
         except OSError as error:
             raise PresetError(f"{file}: {error.strerror}; give the path of a preset file") from None
-        except RecursionError:
-            raise PresetError(f"{file}: is nested too deeply; a preset has 'context' and 'schema'") from None
         except (KeyError, TypeError) as error:
             raise PresetError(f"{file}: a preset is a JSON object with 'context' and 'schema' ({error})") from None
         except ValueError as error:

@@ -223,7 +223,10 @@ def literal(value: Choice) -> str:
 
 def _catalogue_line(field: FieldDefinition) -> str:
     description = f" {field.description}" if field.description else ""
-    return f"- {literal(field.name)}:{description} Allowed values: {', '.join(map(literal, field.choices))}"
+    values = list(map(literal, field.choices))
+    if field.titles:
+        values = [f"{value} ({title})" if title else value for value, title in zip(values, field.titles, strict=True)]
+    return f"- {literal(field.name)}:{description} Allowed values: {', '.join(values)}"
 
 
 def _rendered(tokenizer: Any) -> str:

@@ -6,10 +6,11 @@ pays for reading what the baseline wrote. Knows nothing of pages.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,8 @@ from core.compare import Comparison, Row, compare
 from core.machine import versions
 from core.owner import Cancelled, Job, LaneClock, ticking
 from core.plans import PriorScores
-from core.schema import Choice
+from core.result import Decision
+from core.schema import Choice, StructuredSchema
 from core.trace import (
     Event,
     FieldDecided,
@@ -190,6 +192,8 @@ class Race:
             prior=prepared.request.prior,
             style=prepared.request.style,
             prompt_tokens=prepared.prompt_tokens,
+            source=self._request.schema.source,
+            unsupported=tuple(remark.to_json() for remark in self._request.schema.unsupported),
         )
 
 
@@ -277,5 +281,19 @@ class Reading:
 
 
 def _assembled(outcome: Outcome, ms: float, prepared: Prepared) -> LaneEnded:
-    passes, tokens = outcome.passes, outcome.tree_tokens
-    return LaneEnded(ms, "pcd", "assembled", passes, tokens, outcome.text, prepared.cache)
+    schema = prepared.request.schema
+    return LaneEnded(
+        ms=ms,
+        lane="pcd",
+        how="assembled",
+        passes=outcome.passes,
+        tokens=outcome.tree_tokens,
+        text=outcome.text,
+        cache=prepared.cache,
+        returned=returned(schema, outcome.decisions),
+    )
+
+
+def returned(schema: StructuredSchema, decisions: Iterable[Decision]) -> str:
+    """The values as JSON text, if their shape is another than that of the assembled text."""
+    return "" if schema.is_flat else json.dumps(schema.values(decisions), ensure_ascii=False, indent=2)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from core.backend import Strategy
-from core.schema import Choice, choice_key
+from core.schema import Choice, StructuredSchema, choice_key
 
 #: How far a line is scored: to the token that identifies the choice, or to the value's end.
 Scoring = Literal["identify", "full"]
@@ -109,6 +109,7 @@ class CacheReport:
 class Result:
     """All fields of one schema, decided for one context."""
 
+    schema: StructuredSchema
     decisions: tuple[Decision, ...]  # schema order
     text: str  # the assembled JSON
     phases: Mapping[str, float]  # milliseconds of engine time by phase; they sum to elapsed_ms
@@ -128,8 +129,9 @@ class Result:
     dtype: str
 
     @property
-    def values(self) -> dict[str, Choice]:
-        return {d.name: d.value for d in self.decisions}
+    def values(self) -> dict[str, Any]:
+        """In the shape of the schema's source: objects and arrays where an import had them."""
+        return self.schema.values(self.decisions)
 
     @property
     def cache(self) -> CacheState:
@@ -156,6 +158,9 @@ class Result:
             "values": self.values,
             "parsed_json": {d.name: {"value": d.value, "prob": d.probability} for d in self.decisions},
             "field_telemetry": {d.name: d.to_json() for d in self.decisions},
+            "schema_source": self.schema.source,
+            "unsupported": [remark.to_json() for remark in self.schema.unsupported],
+            "notes": [remark.to_json() for remark in self.schema.notes],
             "model": self.model,
             "why": self.why,
             "backend": self.backend,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from core.field import escaped
 from core.prompt import ChatFormat, literal
 from core.schema import Choice, FieldDefinition, StructuredSchema
 from core.search import TYPICAL_PASSES, pays
@@ -152,7 +153,7 @@ def _question(field: FieldDefinition) -> Iterator[tuple[Level, str]]:
 
 
 def _choices(field: FieldDefinition) -> Iterator[tuple[Level, str]]:
-    if field.field_type == "boolean":
+    if field.field_type != "enum":
         return  # a text that does not say is a boolean's false, as its question is put
     texts = [choice for choice in field.choices if isinstance(choice, str)]
     for same in _alike(texts):
@@ -167,11 +168,12 @@ def _choices(field: FieldDefinition) -> Iterator[tuple[Level, str]]:
             "WARN",
             f"{len(first)} of {len(field.choices)} choices begin with a code: {_listed(first)}; put the meaning first",
         )
-    codes = [text for text in texts if _CODE.fullmatch(text) and text not in odd]
+    titled = {choice for choice, title in zip(field.choices, field.titles, strict=False) if title}
+    codes = [text for text in texts if _CODE.fullmatch(text) and text not in odd and text not in titled]
     if bare := [text for text in codes if not re.search(rf"\b{re.escape(text)}\b", field.description)]:
         yield (
             "NOTE",
-            f"choices {_listed(bare)} are codes that the description does not explain; give their meanings there",
+            f"choices {_listed(bare)} are codes that the description does not explain; give their meanings there or as titles",
         )
     if not any(map(_is_else, field.choices)):
         yield (
@@ -226,11 +228,6 @@ def _shown(choice: Choice) -> str:
     return escaped(literal(choice))
 
 
-def escaped(text: str) -> str:
-    """Text that a terminal only shows: control and formatting characters as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 # --- the tokens ---
 
 
@@ -254,6 +251,8 @@ def _refusal(field: FieldDefinition, error: TokenizationError) -> Finding:
 
 
 def _field_review(trie: FieldTrie, vocabulary: Vocabulary) -> FieldReview:
+    if not trie.forks:  # a const, which is never read
+        return FieldReview(trie.field, b"".join(map(vocabulary.bytes_of, trie.line(0))), (), ())
     first = len(trie.forks[0].path)
     canonical = {}
     for form, path in zip(trie.forms, trie.paths, strict=True):

@@ -1,4 +1,4 @@
-"""Schemas: an ordered list of fields, each a boolean or a closed list of choices.
+"""Schemas: an ordered list of fields, and the shape of the values that they make.
 
 The one place where a schema is checked; past it, a `StructuredSchema` is trusted.
 Knows nothing of prompts, tokens or models.
@@ -7,134 +7,109 @@ Knows nothing of prompts, tokens or models.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-#: A choice is a JSON scalar. `1`, `"1"` and `true` are three different choices.
-Choice = str | bool | int | None
-FieldType = Literal["boolean", "enum"]
+from core.field import MAX_FIELDS, Choice, FieldDefinition, FieldType, SchemaError, choice_key, shown
+from core.notation import parsed
+from core.schema_import import Imported, OnUnsupported, Remark, Source, UnsupportedSchema, imported
+from core.shape import Members, Value
 
-MAX_FIELDS = 128
-MAX_CHOICES = 1024
-MAX_NAME_BYTES = 128
-MAX_CHOICE_BYTES = 256
-MAX_DESCRIPTION_BYTES = 1024
+if TYPE_CHECKING:
+    from core.result import Decision
 
-_FIELD_KEYS = ("type", "choices", "description", "depends_on")
-
-
-class SchemaError(ValueError):
-    """A schema that cannot be decided; the message names the field, the bad value and the way out."""
-
-
-@dataclass(frozen=True)
-class FieldDefinition:
-    """One field of a schema.
-
-    `choices` of a boolean are always `(True, False)`; leave them out. A field that depends on
-    others is decided after them, with their answers before its eyes.
-    Raises `SchemaError` for anything outside the limits of this module.
-    """
-
-    name: str
-    field_type: FieldType
-    description: str = ""
-    choices: tuple[Choice, ...] = ()
-    depends_on: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check_text(f"field name {_short(self.name)}", self.name, MAX_NAME_BYTES)
-        if not self.name:
-            raise SchemaError("a field has an empty name; give it one")
-        _check_text(f"field {_short(self.name)}: the description", self.description, MAX_DESCRIPTION_BYTES)
-        object.__setattr__(self, "choices", self._checked_choices())
-        object.__setattr__(self, "depends_on", self._checked_dependencies())
-
-    def _checked_dependencies(self) -> tuple[str, ...]:
-        where, given = f"field {_short(self.name)}", self.depends_on
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise SchemaError(f"{where}: depends_on must be a list of field names, got {_short(given)}")
-        if len(given) > MAX_FIELDS:
-            raise SchemaError(f"{where}: depends_on has {len(given)} names; a schema has at most {MAX_FIELDS} fields")
-        for i, name in enumerate(given):
-            if not isinstance(name, str):
-                raise SchemaError(f"{where}: depends_on holds {_short(name)}; it is a list of field names")
-            if name in given[:i]:
-                raise SchemaError(f"{where}: depends_on names {_short(name)} twice; once is enough")
-        return tuple(given)
-
-    def _checked_choices(self) -> tuple[Choice, ...]:
-        where = f"field {_short(self.name)}"
-        given = self.choices
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise SchemaError(f"{where}: choices must be a list, got {_short(given)}")
-        for choice in given:
-            _check_choice(where, choice)
-        if self.field_type == "boolean":
-            if given and set(map(choice_key, given)) != {choice_key(True), choice_key(False)}:
-                raise SchemaError(f"{where}: a boolean has no choices of its own, got {_short(given)}; leave them out")
-            return (True, False)
-        if self.field_type != "enum":
-            raise SchemaError(f"{where}: type {_short(self.field_type)} is unknown; use 'boolean' or 'enum'")
-        if not given:
-            raise SchemaError(f"{where}: no choices; an enum needs at least 2")
-        if len(given) < 2:
-            raise SchemaError(f"{where}: only one choice, {_short(given[0])}; an enum needs at least 2")
-        if len(given) > MAX_CHOICES:
-            raise SchemaError(f"{where}: {len(given)} choices; at most {MAX_CHOICES} are allowed")
-        seen: set[tuple[str, Choice]] = set()
-        for choice in given:
-            if choice_key(choice) in seen:
-                raise SchemaError(f"{where}: choice {_short(choice)} appears twice; each choice must be unique")
-            seen.add(choice_key(choice))
-        return tuple(given)
+__all__ = [
+    "Choice", "FieldDefinition", "FieldType", "OnUnsupported", "Remark", "SchemaError", "Source", "StructuredSchema",
+    "UnsupportedSchema", "choice_key",
+]  # fmt: skip
 
 
 class StructuredSchema:
     """An ordered, checked list of fields.
 
-    Takes a mapping `{name: {"type", "choices", "description"}}` or a sequence of
-    `FieldDefinition`. Order is kept; names that differ only by case are two names.
-    Raises `SchemaError`.
+    Takes a mapping `{name: {"type", "choices", "description"}}`, a sequence of `FieldDefinition`, a
+    JSON Schema or a Pydantic model; `source` says which it took. With `on_unsupported="skip"`, what
+    cannot be decided is left out and listed in `unsupported`.
+    Order is kept; names that differ only by case are two names. Raises `SchemaError`.
     """
 
-    def __init__(self, fields: Mapping[str, Mapping[str, Any]] | Sequence[FieldDefinition]) -> None:
-        if isinstance(fields, Mapping):
-            fields = [_field(name, spec) for name, spec in fields.items()]
-        if isinstance(fields, str) or not isinstance(fields, Sequence):
-            raise SchemaError(f"a schema is an object of fields, got {_short(fields)}")
-        if not fields:
-            raise SchemaError("the schema has no fields; add at least one")
-        if len(fields) > MAX_FIELDS:
-            raise SchemaError(f"the schema has {len(fields)} fields; at most {MAX_FIELDS} are allowed")
-        self.fields: tuple[FieldDefinition, ...] = tuple(fields)
-        self._by_name: dict[str, FieldDefinition] = {}
-        for field in self.fields:
-            if not isinstance(field, FieldDefinition):
-                raise SchemaError(f"a schema is a list of FieldDefinition, got {_short(field)}")
-            if field.name in self._by_name:
-                raise SchemaError(f"field {_short(field.name)} appears twice; each name must be unique")
-            self._by_name[field.name] = field
+    def __init__(
+        self,
+        fields: Mapping[str, Any] | Sequence[FieldDefinition] | type | Imported,
+        *,
+        on_unsupported: OnUnsupported = "error",
+    ) -> None:
+        taken = fields if isinstance(fields, Imported) else imported(fields, on_unsupported)
+        #: `fields`, `json_schema` or `pydantic`.
+        self.source: Source = taken.source
+        #: Parts of an import that cannot be decided, and parts that were taken in a form of their own.
+        self.unsupported, self.notes = taken.unsupported, taken.notes
+        self.fields: tuple[FieldDefinition, ...] = _checked(taken.fields)
+        self._by_name = {field.name: field for field in self.fields}
         self._check_dependencies()
+        flat = Members(tuple((name, Value(name)) for name in self._by_name))
+        #: How decisions become values: flat, unless an import was nested.
+        self.shape: Members = taken.shape or flat
+        self.is_flat = self.shape == flat
         #: The fields in waves: a field stands in the first one by which all that it depends on is decided.
         self.waves: tuple[tuple[FieldDefinition, ...], ...] = tuple(self._waves())
-        #: Identity of the schema, order included: what caches are keyed by.
-        self.key = tuple(
-            (f.name, f.field_type, f.description, f.depends_on, *map(choice_key, f.choices)) for f in self.fields
-        )
+        #: Identity of what is asked, order included: what caches are keyed by.
+        self.key = tuple(field.key for field in self.fields)
         self._hash = hash(self.key)
-        #: The same in 64 characters, equal in every process.
-        self.digest = hashlib.sha256(repr(self.key).encode()).hexdigest()
+        #: What is asked and what comes back, in 64 characters, equal in every process.
+        self.digest = hashlib.sha256(repr((self.key, self.shape)).encode()).hexdigest()
+
+    @classmethod
+    def from_json_schema(
+        cls, document: Mapping[str, Any], *, at: str = "", on_unsupported: OnUnsupported = "error"
+    ) -> StructuredSchema:
+        """The schema of an object in JSON Schema of any draft, or in OpenAPI's form of it.
+
+        `at` is the reference of a part of the document, such as `#/components/schemas/Ticket`. Nested
+        objects become fields with names such as `address.country`, an array one boolean for each of its
+        items; values come back in the shape of the document. Raises `UnsupportedSchema` with all parts
+        that cannot be decided, `SchemaError` for anything else.
+        """
+        return cls(imported(document, on_unsupported, "json_schema", at))
+
+    @classmethod
+    def from_pydantic(cls, model: type, *, on_unsupported: OnUnsupported = "error") -> StructuredSchema:
+        """The schema of a Pydantic model, by the names of its JSON; `values` are what the model validates.
+
+        Also of a dataclass or a `TypedDict`. Raises as `from_json_schema` does.
+        """
+        return cls(imported(model, on_unsupported, "pydantic"))
+
+    @classmethod
+    def from_text(cls, text: str, *, on_unsupported: OnUnsupported = "error") -> StructuredSchema:
+        """The schema in a JSON or YAML text: fields or a JSON Schema."""
+        data = parsed(text)
+        if not isinstance(data, dict):
+            raise SchemaError(f"a schema is an object of fields, got {shown(data)}")
+        return cls(data, on_unsupported=on_unsupported)
+
+    def values(self, decisions: Iterable[Decision]) -> dict[str, Any]:
+        """What comes back: the decisions of all fields in the shape of the source."""
+        values = self.shape.value({decision.name: decision for decision in decisions})
+        assert values is not None, "the outermost object is always given"
+        return values
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """The fields as the mapping that the constructor takes; an import's shape is not in it."""
+        return {field.name: field.to_json() for field in self.fields}
+
+    def to_json_schema(self) -> dict[str, Any]:
+        """JSON Schema (2020-12) of the values that come back."""
+        dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+        return dialect | self.shape.json_schema(self._by_name)
 
     def _check_dependencies(self) -> None:
         for field in self.fields:
             for name in field.depends_on:
                 if name not in self._by_name:
-                    known = _short(", ".join(self._by_name))
+                    known = shown(", ".join(self._by_name))
                     raise SchemaError(
-                        f"field {_short(field.name)}: depends_on names {_short(name)}, which is no field; "
+                        f"field {shown(field.name)}: depends_on names {shown(name)}, which is no field; "
                         f"the fields are {known}"
                     )
 
@@ -147,31 +122,6 @@ class StructuredSchema:
                 raise SchemaError(f"fields {_circle(waiting)} depend on each other in a circle; remove one of these")
             yield wave
             decided.update(field.name for field in wave)
-
-    @classmethod
-    def from_json(cls, text: str) -> StructuredSchema:
-        """The schema in a JSON text. A name written twice is an error, not a silent overwrite."""
-        if not isinstance(text, str):
-            raise SchemaError(f"a schema is JSON text here, got {_short(text)}; write it with json.dumps")
-        try:
-            data = json.loads(text, object_pairs_hook=unique_object)
-        except json.JSONDecodeError as error:
-            raise SchemaError(
-                f"the schema is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-            ) from None
-        except RecursionError:
-            raise SchemaError("the schema is nested too deeply; a field is one flat object") from None
-        except SchemaError:
-            raise
-        except ValueError:  # an integer past Python's digit limit
-            raise SchemaError("the schema is not valid JSON: a number is too long") from None
-        if not isinstance(data, dict):
-            raise SchemaError(f"a schema is a JSON object of fields, got {_short(data)}")
-        return cls(data)
-
-    def to_json(self) -> dict[str, dict[str, Any]]:
-        """The mapping that the constructor takes."""
-        return {field.name: _spec(field) for field in self.fields}
 
     def __iter__(self) -> Iterator[FieldDefinition]:
         return iter(self.fields)
@@ -186,41 +136,25 @@ class StructuredSchema:
         return name in self._by_name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StructuredSchema) and self.key == other.key
+        return isinstance(other, StructuredSchema) and (self.key, self.shape) == (other.key, other.shape)
 
     def __hash__(self) -> int:
         return self._hash
 
 
-def choice_key(choice: Choice) -> tuple[str, Choice]:
-    """A choice with its JSON type, because Python takes `True == 1` for true."""
-    return (type(choice).__name__, choice)
-
-
-def _field(name: str, spec: Mapping[str, Any]) -> FieldDefinition:
-    if not isinstance(spec, Mapping):
-        raise SchemaError(f"field {_short(name)}: expected an object with 'type', got {_short(spec)}")
-    unknown = [key for key in spec if key not in _FIELD_KEYS]
-    if unknown:
-        raise SchemaError(
-            f"field {_short(name)}: unknown key {_short(unknown[0])}; a field has {', '.join(_FIELD_KEYS)}"
-        )
-    if "type" not in spec:
-        raise SchemaError(f"field {_short(name)}: no type; use 'boolean' or 'enum'")
-    return FieldDefinition(
-        name, spec["type"], spec.get("description", ""), spec.get("choices", ()), spec.get("depends_on", ())
-    )
-
-
-def _spec(field: FieldDefinition) -> dict[str, Any]:
-    spec: dict[str, Any] = {"type": field.field_type}
-    if field.field_type == "enum":
-        spec["choices"] = list(field.choices)
-    if field.description:
-        spec["description"] = field.description
-    if field.depends_on:
-        spec["depends_on"] = list(field.depends_on)
-    return spec
+def _checked(fields: Sequence[FieldDefinition]) -> tuple[FieldDefinition, ...]:
+    if not fields:
+        raise SchemaError("the schema has no fields; add at least one")
+    if len(fields) > MAX_FIELDS:
+        raise SchemaError(f"the schema has {len(fields)} fields; at most {MAX_FIELDS} are allowed")
+    names: set[str] = set()
+    for field in fields:
+        if not isinstance(field, FieldDefinition):
+            raise SchemaError(f"a schema is a list of FieldDefinition, got {shown(field)}")
+        if field.name in names:
+            raise SchemaError(f"field {shown(field.name)} appears twice; each name must be unique")
+        names.add(field.name)
+    return tuple(fields)
 
 
 def _circle(waiting: Sequence[FieldDefinition]) -> str:
@@ -229,44 +163,4 @@ def _circle(waiting: Sequence[FieldDefinition]) -> str:
     path = [waiting[0].name]
     while path[-1] not in path[:-1]:
         path.append(next(name for name in by_name[path[-1]].depends_on if name in by_name))
-    return " -> ".join(map(_short, path[path.index(path[-1]) :]))
-
-
-def _check_choice(where: str, choice: object) -> None:
-    if isinstance(choice, str):
-        _check_text(f"{where}: choice {_short(choice)}", choice, MAX_CHOICE_BYTES)
-    elif isinstance(choice, int):
-        if abs(choice) >= 10**MAX_CHOICE_BYTES:
-            raise SchemaError(f"{where}: an integer choice has more than {MAX_CHOICE_BYTES} digits")
-    elif choice is not None:
-        raise SchemaError(
-            f"{where}: choice {_short(choice)} is a {type(choice).__name__}; "
-            "a choice is a string, an integer, true, false or null"
-        )
-
-
-def _check_text(what: str, text: object, limit: int) -> None:
-    if not isinstance(text, str):
-        raise SchemaError(f"{what} must be a string, got {_short(text)}")
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise SchemaError(f"{what} holds half a character (a lone surrogate); remove it") from None
-    if size > limit:
-        raise SchemaError(f"{what} has {size} bytes; at most {limit} are allowed")
-
-
-def unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """For `json.loads(object_pairs_hook=...)`: a name written twice is a `SchemaError`."""
-    unique: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in unique:
-            raise SchemaError(f"{_short(name)} appears twice in one object; each name must be unique")
-        unique[name] = value
-    return unique
-
-
-def _short(value: object) -> str:
-    """A value for an error message: one line, never long."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return " -> ".join(map(shown, path[path.index(path[-1]) :]))

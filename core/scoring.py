@@ -58,7 +58,7 @@ def decide(trie: FieldTrie, masses: Masses, temperature: float, prior: np.ndarra
     adjusted, most = now.lower - less, now.upper - less
     winner = int(np.argmax(adjusted))  # the first of equals
     # One shift for all, before the division: a temperature near zero makes of any difference an infinite one.
-    top = max(adjusted[winner], *np.delete(most, winner))
+    top = max([adjusted[winner], *np.delete(most, winner)])
     with np.errstate(over="ignore"):
         weights = np.exp((adjusted - top) / temperature)
         # What is certain: the others may lose to the winner's own unread forms, the winner may not.

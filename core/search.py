@@ -108,7 +108,7 @@ def _forks_below(trie: FieldTrie, top: int, forms: Sequence[int]) -> Iterable[tu
 
 def pays(plan: Plan, overhead: float) -> bool:
     """Whether a best-first read is likely to be faster: `overhead` is what a pass costs beside its tokens, in tokens."""
-    first = node_count(trie.forks[0].path for trie in plan.tries)
+    first = node_count(trie.forks[0].path for trie in plan.tries if trie.forks)
     return len(plan.tree.tokens) - first > (TYPICAL_PASSES + 1) * overhead
 
 

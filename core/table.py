@@ -17,12 +17,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from core.schema import SchemaError, unique_object
+from core.notation import unique_object
+from core.schema import SchemaError
 
 Id = str | int | float | None
 
 #: Characters of one cell, far beyond any model's window: a quote that is never closed ends here, not with the memory.
 MAX_CELL = 16 * 2**20
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
 MOST_NAMES = 20  # columns that a message lists
 
 
@@ -85,7 +87,7 @@ class Table:
             case ".jsonl" | ".ndjson":
                 return _JsonLines(self.file)
             case other:
-                raise TableError(f"{self.file}: ends in {other!r}; use .csv, .tsv, .jsonl or .ndjson")
+                raise TableError(f"{self.file}: ends in {other!r}; use one of {', '.join(SUFFIXES)}")
 
     def _row(self, number: int, record: Any) -> Row:
         row_id: Id = None

@@ -96,6 +96,8 @@ class RunStarted(Event):
     prior: str = "none"  # what is subtracted from the scores: none, content_free
     style: str = "pretty"  # of the JSON that the prompt asks for: pretty, compact
     prompt_tokens: int | None = None  # head + context + tail
+    source: str = "fields"  # what the schema was made from: fields, json_schema, pydantic
+    unsupported: tuple[Mapping[str, str], ...] = ()  # its parts that are left out: pointer, name, reason
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ class LaneEnded(Event):
     forced: int = 0  # tokens that the grammar left no choice about
     first_token_ms: float | None = None  # engine time at which the first token stood there
     tokens_per_s: float | None = None  # from the first token to the last, forced ones included
+    returned: str = ""  # pcd: the values as JSON in the shape of an import that was not flat
 
 
 @dataclass(frozen=True)

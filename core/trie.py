@@ -50,7 +50,7 @@ class Form:
 class Fork:
     """A trie node with more than one child: the only places where logits are read.
 
-    Full scoring also reads nodes with a single child.
+    Full scoring also reads nodes with a single child, but never those of a const.
     """
 
     path: tuple[int, ...]  # tokens of the line; the read is after them
@@ -138,7 +138,8 @@ class Plan:
         """Tokens after the prompt of the deepest read, the lines that a field depends on included."""
         longest = {trie.field.name: max(len(form.tokens) for form in trie.forms) for trie in self.tries}
         return max(
-            sum(longest[name] for name in trie.field.depends_on) + max(len(fork.path) for fork in trie.forks)
+            sum(longest[name] for name in trie.field.depends_on)
+            + max((len(fork.path) for fork in trie.forks), default=0)
             for trie in self.tries
         )
 
@@ -154,7 +155,7 @@ def compile_plan(
     written = [(field, list(surface_forms(field))) for field in schema]
     prompt = chat.prompt(schema, [(field.name, text) for field, forms in written for _, text in forms], style)
     tries = [
-        _grown(field, _forms(field, forms, prompt, vocabulary), vocabulary, scoring == "full")
+        _grown(field, _forms(field, forms, prompt, vocabulary), vocabulary, scoring == "full" and len(forms) > 1)
         for field, forms in written
     ]
     plan = Plan(schema, prompt, tuple(tries))
@@ -167,12 +168,13 @@ def compile_plan(
 def surface_forms(field: FieldDefinition) -> Iterator[tuple[int, str]]:
     """(choice index, JSON text) of every way to write a choice.
 
-    A bare value may also come in quotes, unless those quotes spell another choice.
+    A bare value may also come in quotes, unless those quotes spell another choice. A const is never
+    scored: there is one way to write it.
     """
     strings = {choice for choice in field.choices if isinstance(choice, str)}
     for i, choice in enumerate(field.choices):
         yield i, literal(choice)
-        if not isinstance(choice, str) and literal(choice) not in strings:
+        if not isinstance(choice, str) and literal(choice) not in strings and field.field_type != "const":
             yield i, f'"{literal(choice)}"'
 
 

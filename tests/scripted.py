@@ -26,6 +26,7 @@ from core.owner import Job, Owner
 from core.parallel import decided
 from core.presets import Preset
 from core.prompt import LAYOUTS, Layout, Style, literal
+from core.race import returned
 from core.request import Request, check_one_of
 from core.resident import Status
 from core.result import CacheReport, Decision, Result
@@ -102,6 +103,7 @@ class ScriptedEngine:
     def submit(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Job:
         request = Request(context, schema, temperature, **options)
         result = Result(
+            schema=schema,
             decisions=tuple(map(decide, request.schema)),
             text=canonical(schema, request.style),
             phases={"context + tree": self.pass_ms},
@@ -239,8 +241,14 @@ class ScriptedRace:
             self._values[decision.name] = decision.value
             self._emit(decided(decision, self._lane_ms(), span))
         self._phases("pcd", assembly=1)
-        text = canonical(self.schema, self.style)
-        self._end_lane("pcd", "assembled", passes=len(passes), tokens=3 * len(self.schema), text=text)
+        self._end_lane(
+            "pcd",
+            "assembled",
+            passes=len(passes),
+            tokens=3 * len(self.schema),
+            text=canonical(self.schema, self.style),
+            returned=returned(self.schema, decisions),
+        )
 
     def _baseline(self) -> None:
         self._work("ar", self.engine.pass_ms / 2)
@@ -332,8 +340,29 @@ def started(schema: StructuredSchema | None = None, **given: Any) -> RunStarted:
         "schema": schema.to_json(),
         "names": tuple(definition.name for definition in schema),
         "opening": "{",
+        "source": schema.source,
+        "unsupported": tuple(remark.to_json() for remark in schema.unsupported),
     }
     return RunStarted(**(usual | given))
+
+
+#: A JSON Schema: a fixed value, a nested object, an array, a title, an optional field, and free text.
+TICKET = {
+    "type": "object",
+    "required": ["kind", "priority", "topics", "sender", "summary"],
+    "properties": {
+        "kind": {"const": "ticket"},
+        "priority": {"oneOf": [{"const": "P0", "title": "Everything is down"}, {"const": "P1"}]},
+        "topics": {"type": "array", "uniqueItems": True, "items": {"enum": ["billing", "login"]}},
+        "sender": {"type": "object", "properties": {"plan": {"enum": ["free", None]}, "name": {"type": "string"}}},
+        "escalate": {"type": "boolean"},
+        "summary": {"type": "string"},
+    },
+}
+TICKET_LEFT_OUT = {
+    "/properties/sender/properties/name": "sender.name",
+    "/properties/summary": "summary",
+}
 
 
 # --- what the two lanes say ---
@@ -345,6 +374,8 @@ ALL_READ = 50
 
 def decide(definition: FieldDefinition) -> Decision:
     n = len(definition.choices)
+    if n == 1:
+        return Decision(definition.name, definition.choices, (0.0,), (1.0,), (0,), 0, 1.0)
     winner = zlib.crc32(definition.name.encode()) % n
     share = 0.5 + (zlib.crc32(definition.name.encode()) >> 8) % 500 / 1001
     read = [i for i in range(n) if n <= ALL_READ or i in (winner, 0, 1)]

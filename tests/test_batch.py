@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.batch import BatchError, BatchJob, Tally, main, read_schema, run
+from core import table
+from core.batch import BatchError, BatchJob, Tally, main, run
 from core.engine import Engine
 from core.models import ModelNotFound
-from core import table
-from core.table import Row, Table, TableError
 from core.schema import StructuredSchema
+from core.table import Row, Table, TableError
 from tests.fakes import TWINS, HashBackend, lexicon
 
 FIELDS = {
@@ -236,7 +236,7 @@ def test_an_id_comes_out_as_it_went_in(tmp_path, value):
 @pytest.mark.parametrize(
     "name, content, words",
     [
-        ("t.txt", b"text\na\n", r"ends in '\.txt'; use \.csv, \.tsv, \.jsonl or \.ndjson"),
+        ("t.txt", b"text\na\n", r"ends in '\.txt'; use one of \.csv, \.tsv, \.jsonl, \.ndjson"),
         ("t", b"text\na\n", "ends in ''; use"),
         ("t.csv", b"", "is empty; its first line names the columns"),
         ("t.csv", b"\n\n", "is empty"),
@@ -447,6 +447,19 @@ def test_two_runs_do_not_write_to_one_file(engine, tmp_path):
 
 # --- the command ---
 
+#: As people keep them: a part of it is free text.
+NOTE = """\
+type: object
+properties:
+  words: {type: string}
+  topics: {type: array, uniqueItems: true, minItems: 1, items: {enum: [bill, 'NO']}}
+  sender:
+    type: object
+    properties:
+      is_staff: {type: boolean}
+      country: {enum: ['NO', SE]}
+"""
+
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, capsys):
@@ -476,6 +489,20 @@ def test_the_command_says_how_many_rows_it_has_decided_and_how_fast(command):
     assert len(lines_of(command.folder / "out.jsonl")) == 7
 
 
+def test_the_values_of_an_import_are_nested_and_its_remarks_are_said(command):
+    (command.folder / "note.yaml").write_text(NOTE)
+    code, said = command("--on-unsupported", "skip", schema="note.yaml")
+    left_out, summary = said.splitlines()
+    assert code == 0 and left_out == "left out: /properties/words (words): free text"
+    assert "7 rows, 0 with an error" in summary
+    schema = StructuredSchema.from_text(NOTE, on_unsupported="skip")
+    for line, text in zip(lines_of(command.folder / "out.jsonl"), TEXTS, strict=True):
+        assert line["values"] == hashed().run_parallel(text, schema).values
+        assert list(line["values"]) == ["topics", "sender"]
+        assert list(line["values"]["sender"]) == ["is_staff", "country"] and line["values"]["topics"]
+        assert list(line["fields"]) == ["topics.bill", "topics.NO", "sender.is_staff", "sender.country"]
+
+
 def test_the_command_ends_with_3_where_rows_are_bad_and_so_it_does_the_second_time(command):
     texts = ["a", "", "b", ""]
     code, said = command(texts=texts)
@@ -493,11 +520,13 @@ def test_a_table_without_rows_is_done(command):
 @pytest.mark.parametrize(
     "changed, more, words",
     [
-        ({"schema": "none.json"}, [], "none.json: No such file or directory; give the path of a schema or preset"),
-        ({"schema": "."}, [], "Is a directory; give the path of a schema"),
-        ({"schema": "rows.csv"}, [], "rows.csv: the schema is not valid JSON"),
+        ({"schema": "none.json"}, [], "none.json: No such file or directory; give a JSON or YAML file"),
+        ({"schema": "."}, [], "Is a directory; give a JSON or YAML file"),
+        ({"schema": "rows.csv"}, [], "rows.csv: is a table; name the column of choices: rows.csv#COLUMN"),
+        ({"schema": "rows.csv#code"}, [], "rows.csv: no column 'code'; the columns are 'id', 'text'"),
+        ({"schema": "note.yaml"}, [], "note.yaml: 1 part of the schema cannot be decided: /properties/words"),
         ({"input": "none.csv"}, [], "none.csv: No such file or directory; give the path of a CSV or JSON lines file"),
-        ({"input": "schema.json"}, [], "ends in '.json'; use .csv"),
+        ({"input": "schema.json"}, [], "ends in '.json'; use one of .csv"),
         ({}, ["--text-column", "\x1b[2J"], "no column '\\x1b[2J'; the columns are 'id', 'text'"),
         ({}, ["--id-column", "nr"], "no column 'nr'; the columns are 'id', 'text'"),
         ({"output": "rows.csv"}, [], "rows.csv: is the input itself; give another --output"),
@@ -513,6 +542,7 @@ def test_a_table_without_rows_is_done(command):
 )
 def test_what_cannot_be_done_is_said_in_one_line_and_changes_nothing(command, changed, more, words):
     csv_of(TEXTS, command.folder)
+    (command.folder / "note.yaml").write_text(NOTE)
     (command.folder / "folder").mkdir()
     (command.folder / "link.jsonl").symlink_to(command.folder / "rows.csv")
     before = files_of(command.folder)
@@ -626,51 +656,6 @@ def test_a_terminal_shows_rows_and_time_left_and_nothing_of_a_row(command, monke
     assert "| 1/4 [" in said and re.search(r"\| 3/4 \[00:0\d<00:0\d, +[\d.]+ rows/s\]", said)
     assert said.endswith(" rows/s; hash\n") and "3 in this run" in said
     assert "owned" not in said and "\u202e" not in said
-
-
-# --- schemas ---
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        json.dumps(FIELDS),
-        "\ufeff" + json.dumps(FIELDS),
-        json.dumps({"context": "A text.", "schema": FIELDS, "title": "A preset"}),
-    ],
-)
-def test_a_schema_stands_in_a_file_of_its_own_or_in_a_preset(tmp_path, content):
-    (tmp_path / "schema.json").write_text(content, encoding="utf-8")
-    assert read_schema(tmp_path / "schema.json") == SCHEMA
-
-
-def test_a_schema_may_have_fields_called_context_and_schema(tmp_path):
-    fields = {"context": {"type": "boolean"}, "schema": {"type": "boolean"}}
-    (tmp_path / "schema.json").write_text(json.dumps(fields))
-    assert [field.name for field in read_schema(tmp_path / "schema.json")] == ["context", "schema"]
-
-
-@pytest.mark.parametrize(
-    "content, words",
-    [
-        (b"[]", "a schema is a JSON object of fields"),
-        (b"{}", "no fields"),
-        (b'{"a": {"type": "boolean"}, "a": {"type": "boolean"}}', "'a' appears twice"),
-        (b'{"context": "A", "schema": {"a": {"type": "boolean", "type": "enum"}}}', "'type' appears twice"),
-        (b'{"context": "A", "schema": []}', "no fields"),
-        (b'{"context": "A", "schema": "x"}', "a schema is an object of fields"),
-        (b'{"context": "A", "schema": null}', "a schema is an object of fields"),
-        (b'{"context": "A"}', "field 'context': expected an object with 'type'"),
-        (b'{"a": {"type": "text"}}', "type 'text' is unknown"),
-        (b"\xff", "can't decode byte"),
-        (b"[" * 100_000, "nested too deeply"),
-    ],
-)  # fmt: skip
-def test_a_file_without_a_good_schema_is_refused(tmp_path, content, words):
-    (tmp_path / "schema.json").write_bytes(content)
-    with pytest.raises(BatchError, match=words) as refusal:
-        read_schema(tmp_path / "schema.json")
-    assert str(refusal.value).startswith(str(tmp_path / "schema.json")) and "\n" not in str(refusal.value)
 
 
 # --- the embedded model ---

@@ -37,6 +37,8 @@ from tests.scripted import (
     NASTY,
     PRESETS,
     READY,
+    TICKET,
+    TICKET_LEFT_OUT,
     ScriptedEngine,
     ScriptedResident,
     decide,
@@ -527,6 +529,43 @@ def test_a_schema_is_checked_while_it_is_typed(open_page: OpenPage) -> None:
     type_schema(page, '{"a": {"type": "boolean"}, "b": {"type": "enum", "choices": ["x", "y"]}}')
     expect(verdict).to_contain_text("2 fields, 4 choices")
     assert page.locator(".row[data-field] .name").all_text_contents() == ["a", "b"]
+
+
+def test_a_json_schema_is_taken_returned_in_its_shape_and_what_is_left_out_is_listed(open_page: OpenPage) -> None:
+    page = open_page()
+    assert not part(page, "returned").is_visible()
+    type_schema(page, json.dumps(TICKET))
+    verdict = page.locator("#verdict .notice")
+    expect(verdict).to_have_attribute("data-tone", "warn")
+    for pointer, name in TICKET_LEFT_OUT.items():
+        expect(verdict).to_contain_text(f"{pointer} ({name}): free text")
+    names = ["kind", "priority", "topics.billing", "topics.login", "sender.plan", "escalate"]
+    expect(page.locator(".rows:not(.invented) .row[data-field] .name")).to_have_text(names)
+    run_to_the_end(page)
+    expect(page.locator('.row[data-field="kind"] .percent')).to_have_text("fixed")
+    expect(part(page, "run-line")).to_contain_text("2 of the schema's parts left out")
+    decided = {row: json.loads(page.locator(f'.row[data-field="{row}"] .pcd').text_content() or "") for row in names}
+    assert json.loads(part(page, "returned").text_content() or "") == {
+        "kind": "ticket",
+        "priority": decided["priority"],
+        "topics": [topic for topic in ("billing", "login") if decided[f"topics.{topic}"]],
+        "sender": {"plan": decided["sender.plan"]},
+        "escalate": decided["escalate"],
+    }
+    type_schema(page, schema_text(FOUR.schema))
+    expect(part(page, "returned")).to_be_hidden()
+
+
+def test_hostile_text_of_a_json_schema_stays_text(open_page: OpenPage) -> None:
+    page = open_page()
+    hostile = {"type": "object", "properties": {HOSTILE: {"enum": [HOSTILE, "b"]}, f"{HOSTILE}2": {"type": "string"}}}
+    type_schema(page, json.dumps({"type": "object", "properties": {"in": hostile}}))
+    expect(page.locator("#verdict .notice")).to_contain_text("<img src=x onerror=")
+    expect(page.locator(".rows:not(.invented) .row[data-field] .name")).to_have_text([f"in.{HOSTILE}"])
+    run_to_the_end(page)
+    assert list(json.loads(part(page, "returned").text_content() or "")["in"]) == [HOSTILE]
+    assert page.evaluate("window.__pwned") is None
+    assert page.locator(".board img, #verdict img").count() == 0
 
 
 def test_an_empty_context_is_refused_and_nothing_is_lost(open_page: OpenPage) -> None:

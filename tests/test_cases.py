@@ -208,9 +208,6 @@ def test_an_unsure_answer_is_flagged_and_keeps_its_value():
     Engine(HashBackend(lexicon("qwen")), "hash").run_parallel(CONTEXT, one_field("x", "y"), abstain_below=0.3)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ModuleNotFoundError, reason="needs schema import: anyOf, const, Literal, Optional"
-)
 @pytest.mark.parametrize(
     "imported, choices",
     [
@@ -220,9 +217,7 @@ def test_an_unsure_answer_is_flagged_and_keeps_its_value():
     ],
 )
 def test_an_imported_field_has_the_choices_that_its_schema_names(imported, choices):
-    from core.schema_import import from_json_schema
-
-    schema = from_json_schema({"type": "object", "properties": {"risk": imported}})
+    schema = StructuredSchema.from_json_schema({"type": "object", "properties": {"risk": imported}})
     assert schema["risk"].choices == choices
 
 

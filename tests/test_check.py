@@ -547,6 +547,15 @@ def schema_file(tmp_path):
 PLAIN = {"risk": {"type": "enum", "choices": ["HIGH", "LOW", "NONE"], "description": "How high is the risk?"}}
 
 
+IMPORT = {
+    "type": "object",
+    "properties": {
+        "words": {"type": "string"},
+        "sender": {"type": "object", "properties": {"risk": {"enum": ["HIGH", "LOW"]}, "kind": {"const": "mail"}}},
+    },
+}
+
+
 def test_the_suite_prints_a_line_for_each_check_and_fails_with_one(loaded, capsys):
     assert check.main(["--fast"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -578,6 +587,15 @@ def test_a_schema_and_a_preset_are_reviewed(loaded, schema_file, content, capsys
     assert printed.endswith("Findings\n0 errors, 0 warnings, 0 notes\n")
 
 
+def test_what_can_be_decided_of_an_import_is_reviewed_by_the_names_of_its_fields(loaded, schema_file, capsys):
+    assert check.main(["--on-unsupported", "skip", "--schema", schema_file(IMPORT)]) == 0
+    printed = capsys.readouterr().out
+    assert "schema  2 fields, 3 choices" in printed
+    assert "sender.risk  enum, 2 choices; every line begins" in printed
+    assert 'sender.kind  const, never scored; its line is ··"sender.kind":·"mail"' in printed
+    assert "words" not in printed
+
+
 def test_a_review_as_json_holds_the_same(loaded, schema_file, capsys):
     loaded.append(hashed(name="nfc"))
     twins = {"word": {"type": "enum", "choices": TWINS[:2], "description": "Which word is it?"}}
@@ -597,11 +615,13 @@ def test_a_review_as_json_holds_the_same(loaded, schema_file, capsys):
 @pytest.mark.parametrize(
     "content, words",
     [
-        (None, "No such file or directory; give the path of a schema or preset file"),
-        ("{", "no JSON text in UTF-8"),
-        ("[]", "a schema is a JSON object of fields"),
+        (None, "No such file or directory; give a JSON or YAML file"),
+        ("{", "the schema is not valid JSON"),
+        ("risk: {type: enum, choices: [HIGH, NO]}", "line 1: 'NO' is a bool to YAML and may be a text to you; quote"),
+        ("[]", "a schema is an object of fields, got []"),
         ({"risk": {"type": "text"}}, "type 'text' is unknown"),
-        ({"context": "x"}, "a preset is a JSON object with 'context' and 'schema'"),
+        ({"context": "x"}, "field 'context': expected an object with 'type'"),
+        ({"context": "x", "schema": IMPORT}, "1 part of the schema cannot be decided: /properties/words (words): free"),
     ],
 )
 def test_a_file_that_cannot_be_reviewed_is_refused_before_a_model_is_loaded(

@@ -1,5 +1,6 @@
 """The embedded model: the numbers of the four presets against plain forwards, one race, one command."""
 
+import enum
 import json
 import math
 import random
@@ -9,9 +10,11 @@ import time
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
+from pydantic import BaseModel, Field
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from core.engine import Engine, Prepared, Request
@@ -208,6 +211,44 @@ def test_a_race_from_start_to_end(engine, tmp_path):
         assert isinstance(json.loads(ends["ar"].text), dict)
     save(events, tmp_path / "race.jsonl")
     assert [e.to_json() for e in load(tmp_path / "race.jsonl")] == [e.to_json() for e in events if not e.live]
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Owner(BaseModel):
+    """Who the bicycle belongs to."""
+
+    country: Literal["NO", "SE"]
+    is_child: bool
+
+
+class Bicycle(BaseModel):
+    kind: Literal["bicycle"]
+    color: Color = Field(description="The colour of the frame")
+    gears: Literal[1, 3, 21] | None
+    owner: Owner
+    faults: set[Literal["brakes", "lights", "tyres"]] = Field(description="What is broken")
+
+
+def test_a_pydantic_model_takes_what_is_decided_about_it_and_its_fixed_value_costs_nothing(engine):
+    text = "A red bicycle with three gears and flat tyres. Its owner is a child from Sweden."
+    schema, passes = StructuredSchema(Bicycle), []
+    hook = engine.backend.model.get_decoder().register_forward_pre_hook(lambda *_: passes.append(1))
+    result = engine.run_parallel(text, schema)
+    hook.remove()
+    bicycle = Bicycle.model_validate(result.values)
+    assert bicycle.kind == "bicycle" and bicycle.faults == set(result.values["faults"])
+    assert [bicycle.color.value, bicycle.gears] == [result.values["color"], result.values["gears"]]
+    assert bicycle.owner.model_dump() == result.values["owner"]
+    kind, *others = result.decisions
+    assert (kind.name, kind.probability, kind.unread) == ("kind", 1.0, 0)
+    assert all(0 < decision.probability < 1 for decision in others)
+    alone = StructuredSchema([field for field in schema if field.field_type != "const"])
+    without = engine.run_parallel(text, alone)
+    assert len(passes) == result.passes == without.passes == 2 and result.tree_tokens == without.tree_tokens
 
 
 def test_the_decode_command_prints_the_result_and_nothing_else():

@@ -223,7 +223,7 @@ def test_a_temperature_changes_the_probabilities_as_it_should_and_no_winner(name
 @given(schema=schemas())
 def test_a_schema_comes_back_from_its_json(schema):
     text = json.dumps(schema.to_json())
-    again = StructuredSchema.from_json(text)
+    again = StructuredSchema.from_text(text)
     assert again == schema and again.digest == schema.digest and hash(again) == hash(schema)
     assert json.dumps(again.to_json()) == text
     assert [field.choices for field in again] == [field.choices for field in schema]

@@ -8,7 +8,7 @@ import pytest
 
 from core.prompt import LAYOUTS, literal
 from core.result import TOP_CHOICES, CacheReport, Decision, Result
-from core.schema import choice_key
+from core.schema import FieldDefinition, StructuredSchema, choice_key
 
 
 def decision(name, choices, scores, levels=None):
@@ -33,7 +33,9 @@ DECISIONS = (
 
 def result(text=None, decisions=DECISIONS, phases=None):
     written = LAYOUTS["pretty"][0].text((d.name, literal(d.value)) for d in decisions)
+    fields = [FieldDefinition(d.name, "boolean" if d.name == "is_fraud" else "enum", "", d.choices) for d in decisions]
     return Result(
+        schema=StructuredSchema(fields),
         decisions=decisions,
         text=written if text is None else text,
         phases=phases or {"plan": 0.5, "context + tree": 20.0, "scoring": 1.0, "assembly": 0.25},
@@ -70,6 +72,7 @@ def test_the_public_dict_has_the_documented_shape():
             "dtype",
             "strategy",
         ),
+        *("schema_source", "unsupported", "notes"),
         *("cache", "cache_detail", "prompt_tokens", "tree_tokens", "scoring", "reading", "prior", "shared_by"),
     }
     assert shape["mode"] == "parallel_constrained"

@@ -63,7 +63,7 @@ def test_names_that_differ_by_case_are_two_names(names):
 )
 def test_to_json_gives_back_what_the_constructor_takes(spec):
     assert json.dumps(StructuredSchema(spec).to_json()) == json.dumps(spec)
-    assert StructuredSchema.from_json(json.dumps(spec)) == StructuredSchema(spec)
+    assert StructuredSchema.from_text(json.dumps(spec)) == StructuredSchema(spec)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_field_refuses_what_it_cannot_decide(name, field_type, description, ch
         ([{"type": "boolean"}], "a schema is a list of FieldDefinition"),
         ({"risk": "boolean"}, "field 'risk': expected an object with 'type', got 'boolean'"),
         ({"risk": {}}, "field 'risk': no type"),
-        ({"risk": {"type": "boolean", "enum": ["a"]}}, "unknown key 'enum'; a field has type, choices, description"),
+        ({"risk": {"type": "boolean", "enum": ["a"]}}, "unknown key 'enum'; a field has type, choices, titles, desc"),
         ({1: {"type": "boolean"}}, "must be a string"),
         ([FieldDefinition("a", "boolean"), FieldDefinition("a", "boolean")], "field 'a' appears twice"),
         ({f"f{i}": {"type": "boolean"} for i in range(129)}, "the schema has 129 fields; at most 128 are allowed"),
@@ -176,8 +176,8 @@ def test_a_schema_refuses_what_it_cannot_decide(fields, message):
     [
         ("", "not valid JSON: Expecting value at line 1, column 1"),
         ("{\n  'a': 1}", "at line 2, column 3"),
-        ("[]", "a schema is a JSON object of fields, got \\[\\]"),
-        ("null", "a schema is a JSON object of fields, got None"),
+        ("[]", "a schema is an object of fields, got \\[\\]"),
+        ("null", "a schema is an object of fields, got None"),
         ('{"a": {"type": "boolean"}, "a": {"type": "boolean"}}', "'a' appears twice in one object"),
         ('{"a": {"type": "boolean", "type": "enum"}}', "'type' appears twice"),
         ('{"a": {"type": "enum", "choices": [1.5, 2]}}', "choice 1.5 is a float"),
@@ -190,7 +190,7 @@ def test_a_schema_refuses_what_it_cannot_decide(fields, message):
 )
 def test_a_json_text_that_is_no_schema_is_refused_on_one_line(text, message):
     with pytest.raises(SchemaError, match=message) as refused:
-        StructuredSchema.from_json(text)
+        StructuredSchema.from_text(text)
     assert "\n" not in str(refused.value)
 
 

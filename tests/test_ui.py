@@ -28,7 +28,19 @@ from core.ui.modes import MODES, STYLES
 from core.ui.page import build
 from core.ui.runs import Runs
 from core.ui.views import model_note, schema_note, schema_text
-from tests.scripted import FOUR, HOSTILE, NASTY, PRESETS, READY, ScriptedEngine, ScriptedResident, canonical, served
+from tests.scripted import (
+    FOUR,
+    HOSTILE,
+    NASTY,
+    PRESETS,
+    READY,
+    TICKET,
+    TICKET_LEFT_OUT,
+    ScriptedEngine,
+    ScriptedResident,
+    canonical,
+    served,
+)
 
 Server = tuple[str, ScriptedResident]
 FOUR_JSON = schema_text(FOUR.schema)
@@ -93,6 +105,19 @@ def test_the_templates_hold_nothing_that_gradio_would_run() -> None:
         ('{"a": {"type": "boolean"}}', "good", "1 field, 2 choices"),
         ('{"a": ', "error", "not valid JSON"),
         ("", "error", "not valid JSON"),
+        ("a: {type: enum, choices: [SE, NO]}", "error", "quote it"),
+        (
+            json.dumps({"type": "object", "properties": {"a": {"type": "boolean"}}}),
+            "good",
+            "JSON Schema, taken as 1 field",
+        ),
+        (
+            json.dumps(TICKET),
+            "warn",
+            "Left out, 2 of its parts:\n/properties/sender/properties/name (sender.name): free text",
+        ),
+        (json.dumps(TICKET), "warn", "Taken in a form of its own:\n/properties/escalate (escalate): not required"),
+        ('{"type": "object", "properties": {"a": {"type": "string"}}}', "error", "/properties/a (a): free text"),
         ('{"a": {"type": "' + HOSTILE.replace("\\", "/") + '"}}', "error", "<img src=x onerror="),
     ],
 )
@@ -104,7 +129,7 @@ def test_the_schema_note_says_its_size_or_its_fault(text: str, tone: str, words:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.id)
 def test_the_schema_text_is_the_schema(preset: Preset) -> None:
-    assert StructuredSchema.from_json(schema_text(preset.schema)) == preset.schema
+    assert StructuredSchema.from_text(schema_text(preset.schema)) == preset.schema
 
 
 @pytest.mark.parametrize(
@@ -308,6 +333,22 @@ def test_autoregressive_streams_and_ends_with_the_whole(client: Client) -> None:
     *events, last = map(json.loads, job.outputs())
     assert {event["kind"] for event in events} >= {"token", "row", "lane_end"}
     assert (last["kind"], last["state"]) == ("end", "done")
+
+
+def test_endpoints_take_a_json_schema_and_refuse_the_rest_of_it_or_leave_it_out(client: Client) -> None:
+    for name in ("/parallel", "/autoregressive"):
+        with pytest.raises(AppError, match="2 parts of the schema cannot be decided: .*sender.name.*summary"):
+            client.predict("text", json.dumps(TICKET), api_name=name)
+    result = json.loads(client.predict("text", json.dumps(TICKET), on_unsupported="skip", api_name="/parallel"))
+    assert list(result["values"]) == ["kind", "priority", "topics", "sender", "escalate"]
+    assert list(result["values"]["sender"]) == ["plan"] and isinstance(result["values"]["topics"], list)
+    assert {remark["pointer"]: remark["name"] for remark in result["unsupported"]} == TICKET_LEFT_OUT
+    job = client.submit("text", json.dumps(TICKET), on_unsupported="skip", api_name="/autoregressive")
+    job.result()
+    run = next(event for event in map(json.loads, job.outputs()) if event["kind"] == "run")
+    assert {remark["pointer"]: remark["name"] for remark in run["unsupported"]} == TICKET_LEFT_OUT
+    with pytest.raises(AppError, match="on_unsupported 'drop' is unknown; use 'error' or 'skip'"):
+        client.predict("text", FOUR_JSON, on_unsupported="drop", api_name="/parallel")
 
 
 def test_mode_style_and_cache_of_a_caller_reach_the_engine(client: Client, server: Server) -> None:

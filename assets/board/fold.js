@@ -7,6 +7,7 @@ function blankState() {
     message: 'Choose a scenario and press Run.',
     fraction: null, // of loading the model
     milestone: '', // for screen readers
+    returned: '', // the values as JSON, where their shape is another than that of the assembled text
     run: null, // the `run` event
     warmUp: null, // the `warmup` event
     lanes: { pcd: blankLane(), ar: blankLane() },
@@ -132,7 +133,10 @@ const FOLD = {
   lane_end(state, event, lane) {
     const { ms, how, passes, tokens, cache, forced, first_token_ms: firstTokenMs, tokens_per_s: rate } = event;
     Object.assign(lane, { running: false, ended: true, ms, how, passes, tokens, cache, forced, firstTokenMs, rate });
-    if (event.lane === 'pcd') setAssembled(state, lane, event.text);
+    if (event.lane === 'pcd') {
+      setAssembled(state, lane, event.text);
+      state.returned = event.returned ?? '';
+    }
     changeAll(state);
     state.milestone = `${LANE_NAMES[event.lane]} finished: ${duration(ms).join(' ')}.`;
   },

@@ -34,7 +34,7 @@ function fill(node, row, state) {
   const { decided } = row;
   setCut(node.querySelector('.pcd'), decided ? valueText(decided.value) : '');
   node.querySelector('.bar i').style.transform = `scaleX(${decided?.probability ?? 0})`;
-  setText(node.querySelector('.percent'), decided ? atLeast(decided) + percent(decided.probability) : '');
+  setText(node.querySelector('.percent'), decided ? share(decided) : '');
   node.querySelector('.share').title = decided ? shares(decided) : '';
   fillWritten(node.querySelector('.ar'), row);
   fillFlags(node.querySelector('.flags'), flagsOf(row, state));
@@ -53,9 +53,14 @@ function fillWritten(cell, { text, lenient }) {
   setTitle(cell, note ? `${text}\nis no JSON; a lenient reader would take it for\n${lenient}` : text);
 }
 
+function share(decided) {
+  return decided.cardinality === 1 ? 'fixed' : atLeast(decided) + percent(decided.probability);
+}
+
 // What the bar's tooltip says: the likeliest choices, and how much the model wanted any of them.
 function shares(decided) {
   const { top, cardinality, candidate_mass: mass, unread = 0, unread_mass: rest } = decided;
+  if (cardinality === 1) return 'The schema allows this value alone: nothing was asked';
   const lines = top.map(([choice, share]) => `${atLeast(decided)}${percent(share)}  ${valueText(choice)}`);
   const others = cardinality - unread - top.length;
   if (others > 0) lines.push(`and ${others} more`);

@@ -27,11 +27,16 @@ def add_endpoints(resident: Resident) -> None:
     """Adds `/parallel` and `/autoregressive` to the Blocks being built."""
 
     async def parallel(
-        context: str, schema: str, temperature: float = 1.0, style: str = "pretty", cache: bool = True
+        context: str,
+        schema: str,
+        temperature: float = 1.0,
+        style: str = "pretty",
+        cache: bool = True,
+        on_unsupported: str = "error",
     ) -> str:
-        """Decides every field of a schema (JSON text) in one pass; returns the result as JSON text."""
+        """Decides every field of a schema (fields or a JSON Schema, as text); returns the result as JSON text."""
         try:
-            spec = StructuredSchema.from_json(schema)
+            spec = StructuredSchema.from_text(schema, on_unsupported=on_unsupported)
             job = ready_engine(resident).submit(context, spec, temperature, style=style, cache=cache)
         except ValueError as error:
             raise _refusal(str(error)) from None
@@ -45,11 +50,16 @@ def add_endpoints(resident: Resident) -> None:
             job.cancel()
 
     async def autoregressive(
-        context: str, schema: str, mode: str = "json", style: str = "pretty", cache: bool = True
+        context: str,
+        schema: str,
+        mode: str = "json",
+        style: str = "pretty",
+        cache: bool = True,
+        on_unsupported: str = "error",
     ) -> AsyncIterator[str]:
         """Lets the model write the JSON; one event as JSON text at a time, the last one of kind `end`."""
         try:
-            spec = StructuredSchema.from_json(schema)
+            spec = StructuredSchema.from_text(schema, on_unsupported=on_unsupported)
             race = ready_engine(resident).race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)
         except ValueError as error:
             raise _refusal(str(error)) from None

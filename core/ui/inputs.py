@@ -40,7 +40,8 @@ def read_inputs(
     if temperature is None:
         raise InputError("the temperature is empty; type a number above 0, such as 1")
     order: tuple[Lane, Lane] = ("ar", "pcd") if first == "ar" else ("pcd", "ar")
-    return Inputs(context, StructuredSchema.from_json(schema), float(temperature), order, mode, style, cache)
+    spec = StructuredSchema.from_text(schema, on_unsupported="skip")  # what is left out stands under the editor
+    return Inputs(context, spec, float(temperature), order, mode, style, cache)
 
 
 def read_benchmark(

@@ -9,5 +9,5 @@ from typing import Literal
 @dataclass(frozen=True)
 class Note:
     text: str = ""
-    tone: Literal["plain", "good", "busy", "error"] = "plain"
+    tone: Literal["plain", "good", "warn", "busy", "error"] = "plain"
     fraction: float | None = None  # of something that takes long, 0..1

@@ -58,7 +58,14 @@ def _race(model: Notice, presets: Sequence[Preset]) -> Parts:
             about = Notice(preset_note(first), elem_id="about")
             context = gr.Textbox(first.context, label="Context", lines=9, max_lines=9, elem_id="context")
             text = schema_text(first.schema)
-            schema = gr.Code(text, language="json", label="Schema", lines=12, max_lines=12, elem_id="schema")
+            schema = gr.Code(
+                text,
+                language="json",
+                label="Schema: fields, or a JSON Schema",
+                lines=12,
+                max_lines=12,
+                elem_id="schema",
+            )
             verdict = Notice(schema_note(text), elem_id="verdict")
         with gr.Column(elem_id="result"):
             board = Board(Log.prepared(first.schema), elem_id="board")

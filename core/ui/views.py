@@ -6,7 +6,7 @@ import json
 
 from core.presets import Preset
 from core.resident import Status
-from core.schema import SchemaError, StructuredSchema
+from core.schema import SchemaError, StructuredSchema, UnsupportedSchema
 from core.ui.note import Note
 
 
@@ -26,13 +26,21 @@ def preset_note(preset: Preset) -> Note:
 
 
 def schema_note(text: str) -> Note:
-    """What stands under the schema: its size, or what is wrong with it."""
+    """What stands under the schema: its size and what of it is left out, or what is wrong with it."""
     try:
-        schema = StructuredSchema.from_json(text)
+        schema = StructuredSchema.from_text(text, on_unsupported="skip")
+    except UnsupportedSchema as error:
+        return Note("\n".join(["Nothing in this JSON Schema can be decided:", *map(str, error.parts)]), "error")
     except SchemaError as error:
         return Note(str(error), "error")
     choices = sum(len(field.choices) for field in schema)
-    return Note(f"{len(schema)} field{'s' * (len(schema) > 1)}, {choices} choices", "good")
+    kind = "JSON Schema, taken as " if schema.source == "json_schema" else ""
+    lines = [f"{kind}{len(schema)} field{'s' * (len(schema) > 1)}, {choices} choices"]
+    if schema.unsupported:
+        lines += [f"Left out, {len(schema.unsupported)} of its parts:", *map(str, schema.unsupported)]
+    if schema.notes:
+        lines += ["Taken in a form of its own:", *map(str, schema.notes)]
+    return Note("\n".join(lines), "warn" if schema.unsupported else "good")
 
 
 def schema_text(schema: StructuredSchema) -> str:

@@ -86,7 +86,7 @@ def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
 
     async def check(text: str, drawn_names: list[str], request: gr.Request) -> tuple[Note, Any, Any]:
         try:
-            schema = StructuredSchema.from_json(text)
+            schema = StructuredSchema.from_text(text, on_unsupported="skip")
         except SchemaError:
             return schema_note(text), gr.skip(), gr.skip()
         # A result stays on the board until its rows no longer fit; a run is never disturbed.
