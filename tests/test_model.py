@@ -85,8 +85,10 @@ class Runs:
 @pytest.fixture(scope="module")
 def runs(engine):
     @cache
-    def made(name, whole=False):
+    def made(name, whole):
         asked, calls, results = preset(name, whole), [], []
+        if whole and asked == preset(name, False):
+            return made(name, False)  # a second run of it would not be cold
         hook = engine.backend.model.get_decoder().register_forward_pre_hook(lambda *_: calls.append(len(results)))
         for _ in range(2):
             results.append(engine.run_parallel(asked.context, asked.schema))
@@ -148,7 +150,7 @@ def test_a_presets_numbers_equal_each_line_scored_alone(engine, plain, texts, ru
 
 @pytest.mark.parametrize("name", ["fintech_fraud", "code_audit"])
 def test_a_choice_scored_without_any_cache_has_the_same_score(engine, plain, texts, runs, name):
-    run = runs(name)
+    run = runs(name, False)
     for result in (run.cold, run.warm):
         decision = result.decisions[0]
         scores = oracle_scores(engine, run, texts, alone(plain), run.asked.schema.fields[0], choices=[0])
@@ -267,7 +269,7 @@ def test_the_decode_command_prints_the_result_and_nothing_else():
 
 def test_scores_in_bf16_stay_near_those_in_float32(runs):
     """Not exactness: bf16 differs by about as much as splitting one plain forward in two does."""
-    run = runs("fintech_fraud")
+    run = runs("fintech_fraud", False)
     engine = Engine(TorchBackend.load(resolve(MODEL).directory, dtype="bfloat16"), MODEL)
     short = engine.run_parallel(run.asked.context, run.asked.schema)
     for one, other in zip(short.decisions, run.cold.decisions, strict=True):

@@ -1,8 +1,8 @@
 """Imports of JSON Schema: what is bounded is taken exactly, what is not is listed by its place."""
 
 import json
-import re
 import math
+import re
 from itertools import combinations, permutations
 
 import numpy as np
