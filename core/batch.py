@@ -100,7 +100,15 @@ class BatchJob:
         """12 hexadecimal digits of all that the output's lines depend on beside the rows."""
         identity, table = engine.backend.identity, self.table
         model = (identity.fingerprint, identity.dtype, PROMPT_VERSION)
-        asked = (self.schema.digest, self.scoring, self.prior, self.reading, self.style, float(self.temperature))
+        asked = (
+            self.schema.digest,
+            self.schema.shape,
+            self.scoring,
+            self.prior,
+            self.reading,
+            self.style,
+            float(self.temperature),
+        )
         return hashlib.sha256(repr((model, asked, table.text_column, table.id_column)).encode()).hexdigest()[:12]
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from core.engine import Engine, default_of
-from core.field import escaped
 from core.figures import ms_text, ratio_text
 from core.grammar import MODES, Mode
 from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible, leave
@@ -28,6 +27,7 @@ from core.report import Report, Setting, json_line
 from core.scaling import AXES, Sweep, cases_of
 from core.trials import HEADS, STYLES, Benchmark, Case, Failure, Head, Series, Trial, check_names, check_rounds
 from core.whole_file import write_whole
+from core.wording import escaped
 
 ROUNDS = 5
 PRESET = "support_triage"  # where one is measured and none is named

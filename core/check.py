@@ -19,12 +19,12 @@ from core import aptitude, conformance
 from core.backend import BackendMissing, ModelUnsupported
 from core.conformance import Check, Verdict
 from core.engine import Engine, default_of
-from core.field import escaped
 from core.models import ModelError, ModelNotFound, ProgressBar
 from core.prompt import ChatFormat, literal
 from core.review import FieldReview, Piece, Review, Sizes, review
 from core.schema import StructuredSchema
 from core.schema_file import PLACES, add_on_unsupported, print_remarks, read_schema
+from core.wording import escaped
 
 CHECKS: dict[str, Check] = {
     "boundaries": aptitude.boundaries,

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from core.wording import shown
+
 #: A choice is a JSON scalar. `1`, `"1"` and `true` are three different choices.
 Choice = str | bool | int | None
 #: `const` has one choice, which is never scored.
@@ -161,20 +163,6 @@ def repeated(choices: Sequence[Choice]) -> int | None:
             return i
         seen.add(key)
     return None
-
-
-def shown(value: object) -> str:
-    """A value for an error message: one line, never long."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # an integer past Python's digit limit; lists in lists
-        text = f"a {type(value).__name__} too long to print"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def escaped(text: str) -> str:
-    """Text that a terminal only shows: control and formatting characters as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def check_choice(where: str, choice: object) -> None:

@@ -24,9 +24,9 @@ from core.engine_torch import TorchBackend, TorchPrefix
 from core.presets import Preset
 from core.report import Setting, json_line
 from core.request import Prepared, Request
-from core.review import escaped
 from core.schema import StructuredSchema
 from core.search import Asked, Search
+from core.wording import escaped
 
 #: 32 texts of about 40 tokens and three fields, for what many contexts gain by sharing passes.
 TEXTS = [

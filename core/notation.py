@@ -12,12 +12,21 @@ from typing import Any
 
 import yaml
 
-from core.field import SchemaError, shown
+from core.field import SchemaError
+from core.wording import shown
 
-#: What a plain scalar of YAML may be besides a string: what it is in JSON too, in every version of YAML.
-_JSON_SCALAR = re.compile(r"true|false|null|-?(0|[1-9]\d*)(\.\d+([eE][-+]?\d+)?)?", re.ASCII)
+#: Plain scalars that are the same number in JSON and in every version of YAML.
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+([eE][-+]?\d+)?)?", re.ASCII)
+#: Plain scalars that are a boolean or null in every version of YAML; `NO` and `on` are not among them.
+_WORDS = {
+    form: value
+    for word, value in (("true", True), ("false", False), ("null", None), ("~", None), ("", None))
+    for form in (word, word.title(), word.upper())
+}
 #: Plain scalars that are texts to this reader of YAML and numbers to others: `08`, `1e3`, `0o17`.
 _NUMBER_ELSEWHERE = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|0o[0-7]+", re.ASCII)
+#: Keywords whose values are for people; a part of a schema is a mapping, and read as one below these too.
+_EXAMPLES = ("example", "examples")
 #: Characters of YAML, whose reader takes about 10 seconds for a million of them.
 MAX_YAML = 250_000
 
@@ -40,8 +49,6 @@ def parsed(text: str) -> Any:
 
 def json_data(text: str) -> Any:
     """Raises `SchemaError`."""
-    if not isinstance(text, str):
-        raise SchemaError(f"a schema is JSON text here, got {shown(text)}; write it with json.dumps")
     try:
         return json.loads(text.removeprefix("\ufeff"), object_pairs_hook=unique_object)
     except json.JSONDecodeError as error:
@@ -83,22 +90,27 @@ def yaml_data(text: str) -> Any:
         raise SchemaError("the schema is nested too deeply") from None
 
 
-def _value(node: Any) -> Any:
+def _value(node: Any, is_example: bool = False) -> Any:
+    """`is_example`: a value of which nothing is made, so that it may be unclear."""
     if node.id == "mapping":
-        return unique_object([(_name(key), _value(value)) for key, value in node.value])
+        pairs = [(_name(key), value) for key, value in node.value]
+        return unique_object([(name, _value(value, name in _EXAMPLES)) for name, value in pairs])
     if node.id == "sequence":
-        return [_value(item) for item in node.value]
+        return [_value(item, is_example) for item in node.value]
     kind = node.tag.rpartition(":")[2]
-    if kind == "str" and node.style is None and _NUMBER_ELSEWHERE.fullmatch(node.value):
+    is_plain = node.style is None
+    if kind == "str" and is_plain and _NUMBER_ELSEWHERE.fullmatch(node.value):
         kind = "number"
-    if kind in ("str", "timestamp"):  # JSON's \u escapes name the halves of a character
+    if kind in ("bool", "null") and is_plain and node.value in _WORDS:
+        return _WORDS[node.value]
+    if kind in ("int", "float") and is_plain and _NUMBER.fullmatch(node.value):
+        return json_data(node.value)
+    if kind in ("str", "timestamp") or is_example:  # JSON's \u escapes name the halves of a character
         return node.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    if kind == "number" or not _JSON_SCALAR.fullmatch(node.value) or node.style:
-        raise SchemaError(
-            f"line {node.start_mark.line + 1}: {shown(node.value)} is a {kind} to YAML and may be a text to you; "
-            f"quote it, or write it as JSON does"
-        )
-    return json_data(node.value)
+    raise SchemaError(
+        f"line {node.start_mark.line + 1}: {shown(node.value)} is a {kind} to YAML and may be a text to you; "
+        "quote it, or write it as JSON does"
+    )
 
 
 def _name(node: Any) -> str:

@@ -18,8 +18,8 @@ PACK_TOKENS = 1_024
 
 def is_packable(prepared: Prepared) -> bool:
     """Whether the request can share a pass: one complete read behind a head that is here."""
-    one_wave = len(prepared.plan.waves) == 1 and bool(prepared.plan.forks)
-    return one_wave and prepared.head is not None and (prepared.strategy, prepared.reading) == ("tree", "complete")
+    one_pass = len(prepared.plan.waves) == 1 and bool(prepared.plan.forks)
+    return one_pass and prepared.head is not None and (prepared.strategy, prepared.reading) == ("tree", "complete")
 
 
 def packs(requests: Sequence[Prepared], room: int) -> Iterator[list[Prepared]]:

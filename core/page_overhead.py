@@ -25,8 +25,8 @@ from core.figures import ms_text
 from core.interruption import INTERRUPTED, interruptible
 from core.report import Setting, json_line
 from core.resident import Resident, Status
-from core.review import escaped
 from core.trace import Event, Lane, LaneEnded, RunEnded, RunStarted
+from core.wording import escaped
 
 if TYPE_CHECKING:
     from core.engine import Engine

@@ -62,7 +62,7 @@ class ParallelLane:
     def run(self) -> Outcome:
         self._emit(LaneStarted(0.0, "pcd"))
         self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", "plan", self._clock.elapsed_ms))
-        prefix, ids = self._asked() if self._prepared.plan.forks else (None, [])  # nothing is asked about consts
+        prefix, ids = self._before_forks() if self._prepared.plan.forks else (None, [])  # consts ask for nothing
         decisions = self._decided_in_waves(prefix, ids)
         layout = self._prepared.plan.prompt.layout
         members = [(decision.name, literal(decision.value)) for decision in decisions]
@@ -74,7 +74,7 @@ class ParallelLane:
         passes = self._backend.passes - self._before
         return Outcome(decisions, text, passes, self._tree_tokens, self._head or prefix, self._prior)
 
-    def _asked(self) -> tuple[Prefix, list[int]]:
+    def _before_forks(self) -> tuple[Prefix, list[int]]:
         """What comes before the forks, read as far as it has passes of its own."""
         if self._head is None and self._prepared.strategy == "rows":
             # A recurrent state cannot be cut to its head afterwards.
@@ -99,7 +99,8 @@ class ParallelLane:
         for number, wave in enumerate(plan.waves, start=1):
             answers = {name: decision.winner for name, decision in found.items()}
             asked = [Asked(trie, plan.lead(trie, answers, self._vocabulary), priors.get(trie.field)) for trie in wave]
-            if prefix is not None and any(one.masses for one in asked):
+            if any(one.masses for one in asked):
+                assert prefix is not None, "there are forks"
                 prefix, ids = self._read(asked, prefix, ids, self._allowance, is_last=number == len(plan.waves)), []
             for one in asked:
                 found[one.trie.field.name] = decide(one.trie, one.masses, temperature, one.prior)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.figures import Spread, Summary
 from core.lines import PCD, by_size, crossings, size_text
-from core.review import escaped
+from core.wording import escaped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from core.figures import Summary, ms_text, ratio_text, summaries
 from core.machine import machine_name, versions
-from core.review import escaped
 from core.trials import Benchmark, Failure, Trial
+from core.wording import escaped
 
 if TYPE_CHECKING:
     from core.engine import Engine

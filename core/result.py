@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from core.backend import Strategy
-from core.schema import Choice, StructuredSchema, choice_key
+from core.schema import Choice, Remark, StructuredSchema, choice_key
 
 #: How far a line is scored: to the token that identifies the choice, or to the value's end.
 Scoring = Literal["identify", "full"]
@@ -134,6 +134,11 @@ class Result:
         return self.schema.values(self.decisions)
 
     @property
+    def unsupported(self) -> tuple[Remark, ...]:
+        """Parts of the schema's source that could not be decided and were left out."""
+        return self.schema.unsupported
+
+    @property
     def cache(self) -> CacheState:
         """The head prefix: found, made, or not used."""
         return self.caches.head
@@ -159,7 +164,7 @@ class Result:
             "parsed_json": {d.name: {"value": d.value, "prob": d.probability} for d in self.decisions},
             "field_telemetry": {d.name: d.to_json() for d in self.decisions},
             "schema_source": self.schema.source,
-            "unsupported": [remark.to_json() for remark in self.schema.unsupported],
+            "unsupported": [remark.to_json() for remark in self.unsupported],
             "notes": [remark.to_json() for remark in self.schema.notes],
             "model": self.model,
             "why": self.why,

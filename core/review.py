@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from core.field import escaped
 from core.prompt import ChatFormat, literal
 from core.schema import Choice, FieldDefinition, StructuredSchema
 from core.search import TYPICAL_PASSES, pays
 from core.trie import FieldTrie, Plan, compile_plan
 from core.vocabulary import TokenizationError, Vocabulary
+from core.wording import escaped
 
 Level = Literal["ERROR", "WARN", "NOTE"]
 
@@ -135,7 +135,9 @@ def review(
 
 
 def field_findings(field: FieldDefinition) -> Iterator[Finding]:
-    """What a careful reader would ask about a field."""
+    """What a careful reader would ask about a field; nothing is asked about a const."""
+    if field.field_type == "const":
+        return
     for level, message in (*_question(field), *_choices(field)):
         yield Finding(level, field.name, message)
 
@@ -153,7 +155,7 @@ def _question(field: FieldDefinition) -> Iterator[tuple[Level, str]]:
 
 
 def _choices(field: FieldDefinition) -> Iterator[tuple[Level, str]]:
-    if field.field_type != "enum":
+    if field.field_type == "boolean":
         return  # a text that does not say is a boolean's false, as its question is put
     texts = [choice for choice in field.choices if isinstance(choice, str)]
     for same in _alike(texts):
@@ -173,7 +175,8 @@ def _choices(field: FieldDefinition) -> Iterator[tuple[Level, str]]:
     if bare := [text for text in codes if not re.search(rf"\b{re.escape(text)}\b", field.description)]:
         yield (
             "NOTE",
-            f"choices {_listed(bare)} are codes that the description does not explain; give their meanings there or as titles",
+            f"choices {_listed(bare)} are codes that the description does not explain; "
+            "give their meanings there or as titles",
         )
     if not any(map(_is_else, field.choices)):
         yield (

@@ -10,10 +10,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from core.field import MAX_FIELDS, Choice, FieldDefinition, FieldType, SchemaError, choice_key, shown
+from core.field import MAX_FIELDS, Choice, FieldDefinition, FieldType, SchemaError, choice_key
 from core.notation import parsed
-from core.schema_import import Imported, OnUnsupported, Remark, Source, UnsupportedSchema, imported
+from core.schema_import import Imported, OnUnsupported, Source, UnsupportedSchema, as_object, imported
+from core.schema_walk import Remark
 from core.shape import Members, Value
+from core.wording import shown
 
 if TYPE_CHECKING:
     from core.result import Decision
@@ -56,8 +58,8 @@ class StructuredSchema:
         #: Identity of what is asked, order included: what caches are keyed by.
         self.key = tuple(field.key for field in self.fields)
         self._hash = hash(self.key)
-        #: What is asked and what comes back, in 64 characters, equal in every process.
-        self.digest = hashlib.sha256(repr((self.key, self.shape)).encode()).hexdigest()
+        #: The same in 64 characters, equal in every process.
+        self.digest = hashlib.sha256(repr(self.key).encode()).hexdigest()
 
     @classmethod
     def from_json_schema(
@@ -83,10 +85,7 @@ class StructuredSchema:
     @classmethod
     def from_text(cls, text: str, *, on_unsupported: OnUnsupported = "error") -> StructuredSchema:
         """The schema in a JSON or YAML text: fields or a JSON Schema."""
-        data = parsed(text)
-        if not isinstance(data, dict):
-            raise SchemaError(f"a schema is an object of fields, got {shown(data)}")
-        return cls(data, on_unsupported=on_unsupported)
+        return cls(as_object(parsed(text)), on_unsupported=on_unsupported)
 
     def values(self, decisions: Iterable[Decision]) -> dict[str, Any]:
         """What comes back: the decisions of all fields in the shape of the source."""

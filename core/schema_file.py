@@ -11,17 +11,19 @@ import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, get_args
 
-from core.field import FieldDefinition, SchemaError, escaped, repeated, shown
+from core.field import FieldDefinition, SchemaError, repeated
 from core.notation import parsed
 from core.schema import OnUnsupported, StructuredSchema
-from core.schema_import import imported
+from core.schema_import import as_object
 from core.table import SUFFIXES, Table, TableError
+from core.wording import escaped, shown
 
 PLACES = "a JSON or YAML file with fields, a JSON Schema or a preset, FILE#/POINTER, FILE.csv#COLUMN or MODULE:CLASS"
+MAX_CHARACTERS = 16 * 2**20
 MOST_SHOWN = 300  # characters of a place in a message
 _MODEL = re.compile(r"[\w.]+:\w+")
 
@@ -34,27 +36,29 @@ def read_schema(place: str | Path, on_unsupported: OnUnsupported = "error") -> t
             return StructuredSchema.from_pydantic(_model(place), on_unsupported=on_unsupported), ""
         file, part = split_place(place)
         if file.suffix.lower() not in SUFFIXES:
-            return _of_text(file.read_text(encoding="utf-8-sig"), part, on_unsupported)
+            return _of_text(_text_of(file), part, on_unsupported)
         if not part:
-            raise SchemaError(f"is a table; name the column of choices: {file.name}#COLUMN")
+            raise SchemaError(f"is a table; name the column of choices: {escaped(file.name)}#COLUMN")
     choices = column_choices(file, part)
     with _named(place):
         return StructuredSchema([FieldDefinition(part, "enum", choices=choices)]), ""
 
 
-def column_choices(file: Path, column: str) -> tuple[str, ...]:
+def column_choices(file: str | Path, column: str) -> tuple[str, ...]:
     """The cells of a column, each a text as it stands there: `NA` stays `NA`. Raises `SchemaError`."""
     cells: list[str] = []
+    where = escaped(str(file))
     try:
         for row in Table(Path(file), column).rows():
             if row.error or not row.text:
                 why = row.error or f"column {shown(column)} is empty; remove the row"
-                raise SchemaError(f"{file}: row {row.number + 1}: {why}")
+                raise SchemaError(f"{where}: data row {row.number + 1}: {why}")
             cells.append(row.text)
     except TableError as error:
-        raise SchemaError(str(error)) from None
+        raise SchemaError(escaped(str(error))) from None
     if (twice := repeated(cells)) is not None:
-        raise SchemaError(f"{file}: row {twice + 1}: column {shown(column)} has {shown(cells[twice])} again; remove it")
+        again = f"column {shown(column)} has {shown(cells[twice])} again; remove it"
+        raise SchemaError(f"{where}: data row {twice + 1}: {again}")
     return tuple(cells)
 
 
@@ -94,24 +98,31 @@ def _named(place: str) -> Iterator[None]:
 
 
 def _of_text(text: str, part: str, on_unsupported: OnUnsupported) -> tuple[StructuredSchema, str]:
-    data = _mapping(parsed(text))
+    data = as_object(parsed(text))
     if part:
-        return StructuredSchema(imported(data, on_unsupported, "json_schema", f"#{part}")), ""
+        return StructuredSchema.from_json_schema(data, at=f"#{part}", on_unsupported=on_unsupported), ""
     context = data.get("context")
     if "schema" not in data or not isinstance(context, str):  # in a schema, a field called `context` is an object
         return StructuredSchema(data, on_unsupported=on_unsupported), ""
-    return StructuredSchema(_mapping(data["schema"]), on_unsupported=on_unsupported), context
+    return StructuredSchema(as_object(data["schema"]), on_unsupported=on_unsupported), context
+
+
+def _text_of(file: Path) -> str:
+    with file.open(encoding="utf-8-sig") as opened:
+        text = opened.read(MAX_CHARACTERS + 1)
+    if len(text) > MAX_CHARACTERS:
+        raise SchemaError(
+            f"has more than {MAX_CHARACTERS} characters; put the part that is meant into a file of its own"
+        )
+    return text
 
 
 def _model(place: str) -> Any:
     module, _, name = place.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
+        with redirect_stdout(sys.stderr):  # what a module prints is no part of a command's output
+            return getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # the module's own code runs here, and raises what it likes
-        raise SchemaError(f"{type(error).__name__}: {shown(str(error))}; give {PLACES}") from None
-
-
-def _mapping(data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise SchemaError(f"a schema is an object of fields, got {shown(data)}")
-    return data
+        raise SchemaError(
+            f"{type(error).__name__}: {shown(str(error))}; give {PLACES}, the module importable from here or PYTHONPATH"
+        ) from None

@@ -6,16 +6,23 @@ that it can make. Knows nothing of where a shape comes from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from core.field import Choice, FieldDefinition
 
-if TYPE_CHECKING:
-    from core.result import Decision
 
-Decisions = Mapping[str, "Decision"]
+class Decided(Protocol):
+    """What of a decision a shape needs."""
+
+    @property
+    def value(self) -> Choice: ...
+    @property
+    def probability(self) -> float: ...
+
+
+Decisions = Mapping[str, Decided]
 Fields = Mapping[str, FieldDefinition]
 
 
@@ -47,16 +54,24 @@ class Value:
 class Members:
     """An object.
 
-    `given` is the boolean that says whether there is one, null standing for none; "" where there always is.
+    `presence` is the boolean field that says whether there is one, null standing for none; None where there always is.
     """
 
     members: tuple[tuple[str, Shape], ...]
-    given: str = ""
+    presence: str | None = None
 
     def value(self, decisions: Decisions) -> dict[str, Any] | None:
-        if self.given and not decisions[self.given].value:
+        if self.presence is not None and not decisions[self.presence].value:
             return None
         return {name: shape.value(decisions) for name, shape in self.members}
+
+    def presences(self) -> Iterator[str]:
+        """The boolean fields that say of objects whether they are there."""
+        if self.presence is not None:
+            yield self.presence
+        for _, shape in self.members:
+            if isinstance(shape, Members):
+                yield from shape.presences()
 
     def json_schema(self, fields: Fields) -> dict[str, Any]:
         schema = {
@@ -65,7 +80,7 @@ class Members:
             "required": [name for name, _ in self.members],
             "additionalProperties": False,
         }
-        return {"anyOf": [schema, {"type": "null"}]} if self.given else schema
+        return schema if self.presence is None else {"anyOf": [schema, {"type": "null"}]}
 
 
 @dataclass(frozen=True)
@@ -77,10 +92,10 @@ class Items:
     """
 
     items: tuple[tuple[str, Choice], ...]  # (boolean field, item)
-    least: int = 0
-    most: int | None = None
-    is_nullable: bool = False
-    description: str = ""
+    least: int
+    most: int
+    is_nullable: bool
+    description: str
 
     def value(self, decisions: Decisions) -> list[Choice] | None:
         likely = {name: _likelihood(decisions[name]) for name, _ in self.items}
@@ -88,7 +103,7 @@ class Items:
         if not count and self.is_nullable:
             return None
         ranked = sorted(likely, key=likely.__getitem__, reverse=True)  # stable: equals stay in order
-        kept = set(ranked[: min(max(count, self.least), self._most)])
+        kept = set(ranked[: min(max(count, self.least), self.most)])
         return [item for name, item in self.items if name in kept]
 
     def json_schema(self, fields: Fields) -> dict[str, Any]:
@@ -97,20 +112,16 @@ class Items:
             "items": {"enum": [item for _, item in self.items]},
             "uniqueItems": True,
             "minItems": self.least,
-            "maxItems": self._most,
+            "maxItems": self.most,
         }
         about = {"description": self.description} if self.description else {}
         return about | ({"anyOf": [schema, {"type": "null"}]} if self.is_nullable else schema)
-
-    @property
-    def _most(self) -> int:
-        return len(self.items) if self.most is None else min(self.most, len(self.items))
 
 
 Shape = Value | Members | Items
 
 
-def _likelihood(decision: Decision) -> tuple[bool, float]:
+def _likelihood(decision: Decided) -> tuple[bool, float]:
     """Of a boolean's true; a tie goes to the value that was decided."""
     is_true = decision.value is True
     return (is_true, decision.probability if is_true else 1.0 - decision.probability)

@@ -155,7 +155,12 @@ def compile_plan(
     written = [(field, list(surface_forms(field))) for field in schema]
     prompt = chat.prompt(schema, [(field.name, text) for field, forms in written for _, text in forms], style)
     tries = [
-        _grown(field, _forms(field, forms, prompt, vocabulary), vocabulary, scoring == "full" and len(forms) > 1)
+        _grown(
+            field,
+            _forms(field, forms, prompt, vocabulary),
+            vocabulary,
+            scoring == "full" and field.field_type != "const",
+        )
         for field, forms in written
     ]
     plan = Plan(schema, prompt, tuple(tries))

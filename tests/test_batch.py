@@ -492,8 +492,9 @@ def test_the_command_says_how_many_rows_it_has_decided_and_how_fast(command):
 def test_the_values_of_an_import_are_nested_and_its_remarks_are_said(command):
     (command.folder / "note.yaml").write_text(NOTE)
     code, said = command("--on-unsupported", "skip", schema="note.yaml")
-    left_out, summary = said.splitlines()
+    left_out, note, summary = said.splitlines()
     assert code == 0 and left_out == "left out: /properties/words (words): free text"
+    assert note.startswith("note: /properties/topics (topics): 1 to 2 items come back")
     assert "7 rows, 0 with an error" in summary
     schema = StructuredSchema.from_text(NOTE, on_unsupported="skip")
     for line, text in zip(lines_of(command.folder / "out.jsonl"), TEXTS, strict=True):

@@ -15,9 +15,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from core.resident import Status
-from core.review import escaped
 from core.ui.page import build
 from core.ui.results import HEADINGS
+from core.wording import escaped
 from tests.chromium import CHROMIUM, FLAGS, PATIENCE_MS, expect_phase, part, spy_on
 from tests.scripted import FOUR, HOSTILE, MANY, READY, ScriptedEngine, ScriptedResident, served
 

@@ -12,10 +12,11 @@ from transformers import PreTrainedTokenizerFast
 from core import aptitude, check, conformance
 from core.engine import Engine
 from core.prompt import LAYOUTS, ChatFormat, literal
-from core.review import FieldReview, Finding, Review, escaped, field_findings, review
+from core.review import FieldReview, Finding, Review, field_findings, review
 from core.schema import FieldDefinition, StructuredSchema
 from core.trie import Plan
 from core.vocabulary import TokenizationError, Vocabulary
+from core.wording import escaped
 from tests.fakes import CHATML, LEXICONS, SPACING, TWINS, HashBackend, HashPrefix, PreferringBackend, lexicon
 
 OFF = 0.01  # ten times what float32 is allowed
@@ -594,6 +595,8 @@ def test_what_can_be_decided_of_an_import_is_reviewed_by_the_names_of_its_fields
     assert "sender.risk  enum, 2 choices; every line begins" in printed
     assert 'sender.kind  const, never scored; its line is ··"sender.kind":·"mail"' in printed
     assert "words" not in printed
+    warnings = [line for line in printed.splitlines() if line.startswith("WARN")]
+    assert warnings and not any("sender.kind" in line for line in warnings)
 
 
 def test_a_review_as_json_holds_the_same(loaded, schema_file, capsys):

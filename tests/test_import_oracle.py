@@ -24,6 +24,7 @@ FOREIGN = [*SCALARS, "other", 7, 1.5, [], ["a"], {}]
 NUMBERS = range(-12, 13)
 #: At most so many values are tried, and so many ways to decide.
 MAX_VALUES, MAX_DECISIONS = 300, 1_000
+LISTS = {"anyOf", "oneOf", "const", "enum"}
 #: Conditions that may or may not change what a part allows; an import refuses them or takes them exactly.
 CONDITIONS = [
     *({"minimum": 1}, {"maximum": 0}, {"exclusiveMinimum": 0}, {"exclusiveMaximum": 2}, {"multipleOf": 2}),
@@ -63,11 +64,14 @@ class Builder:
     def part(self, depth):
         ways = [self.scalar, self.scalar, self.scalar, self.array]
         schema, values = self.one_of(*ways, *([lambda: self.object(depth - 1)] * 2 if depth else []))
-        wrapped = self.wrapped(schema | self.condition())
-        return wrapped | ({} if "allOf" in wrapped else self.condition()), values
+        wrapped = self.wrapped(schema | self.condition(schema))
+        return wrapped | ({} if "allOf" in wrapped else self.condition(schema)), values
 
-    def condition(self):
-        return self.draw(st.sampled_from([{}, *CONDITIONS])) if self.conditions and self.maybe() else {}
+    def condition(self, schema):
+        """One more; no list beside a type that allows null, to which we add null and the validator does not."""
+        is_nullable = isinstance(schema.get("type"), list) and "null" in schema["type"]
+        fitting = [one for one in CONDITIONS if not (is_nullable and LISTS & one.keys())]
+        return self.draw(st.sampled_from([{}, *fitting])) if self.conditions and self.maybe() else {}
 
     def wrapped(self, schema):
         """The same behind a reference, or in an allOf of its own."""

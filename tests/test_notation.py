@@ -42,12 +42,20 @@ def refused(text):
         ("1.5", 1.5),
         ("-0.25", -0.25),
         ("6.0e+2", 600.0),
+        ("True", True),
+        ("TRUE", True),
+        ("False", False),
+        ("FALSE", False),
+        ("Null", None),
+        ("NULL", None),
+        ("~", None),
+        ("", None),
         (f"1{'0' * 300}", 10**300),
     ],
 )
 def test_an_unquoted_value_is_what_json_makes_of_it(text, value):
-    assert typed(yaml_data(f"a: {text}")) == typed(json_data(f'{{"a": {text}}}')) == typed({"a": value})
-    assert typed(yaml_data(f"a: [{text}]")) == typed({"a": [value]})
+    assert typed(yaml_data(f"a: {text}")) == typed(json_data(json.dumps({"a": value}))) == typed({"a": value})
+    assert typed(yaml_data(f"a:\n  b: {text}\n")) == typed({"a": {"b": value}})
     assert typed(yaml_data(f"- {text}")) == typed([value])
 
 
@@ -157,7 +165,7 @@ def test_what_is_no_text_is_refused(given):
 # --- what is refused ---
 
 MISTAKEN = """
-    NO no No YES Yes yes on On OFF off True TRUE False FALSE Null NULL ~ 0123 0x1F 0b11 0o17 08 +1 1_000 1:30
+    NO no No YES Yes yes on On OFF off 0123 0x1F 0b11 0o17 08 +1 1_000 1:30
     190:20:30 .inf -.INF .nan .NaN .5 1. 01.5 1e3 1E5 1.5e3 6.02e23 -08 = <<
 """.split()  # fmt: skip
 
@@ -180,6 +188,14 @@ def test_a_word_that_another_reader_takes_for_something_else_is_refused_with_its
         assert yaml_data(around.format(quoted)) == data(word)
 
 
+@pytest.mark.parametrize("word", ["NO", "0123", "12:30", "+49", "!Ref x", ".inf"])
+def test_an_example_is_for_people_and_may_be_unclear(word):
+    assert yaml_data(f"example: {word}\nexamples: [{word}]").keys() == {"example", "examples"}
+    assert refused(f"default: {word}") and refused(f"example: {{enum: [{word}]}}")
+    part = yaml_data("example: {type: boolean, nullable: true}")
+    assert part["example"]["nullable"] is True
+
+
 def test_a_name_may_be_the_digits_of_a_number_as_status_codes_of_openapi_are():
     assert yaml_data("200:\n  a: b\n404: {}") == {"200": {"a": "b"}, "404": {}}
     assert "'200' appears twice" in refused("200: a\n'200': b")
@@ -188,8 +204,6 @@ def test_a_name_may_be_the_digits_of_a_number_as_status_codes_of_openapi_are():
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("x: y\na:\n", "line 2: '' is a null to YAML and may be a text to you; quote it"),
-        ("a: [x, ]\nb: {c}\n", "line 2: '' is a null"),
         ("x: y\ntrue: a", "line 2: the name 'true' is no text to YAML; quote it"),
         ("null: a", "the name 'null' is no text"),
         ("? [a]\n: b", "line 1: the name"),
@@ -213,7 +227,6 @@ def test_a_name_may_be_the_digits_of_a_number_as_status_codes_of_openapi_are():
         ("a: !!int '12'", "line 1: '12' is a int to YAML"),
         ("a: !!binary aGk=", "is a binary to YAML"),
         ("a: !Ref b", "line 1: 'b' is a !Ref to YAML"),
-        ("a: !!set {b}", "line 1: '' is a null"),
         ("[" * 3000, "nested too deeply"),
         ("- " * 3000, "nested too deeply"),
         ("".join(" " * n + "a:\n" for n in range(600)), "nested too deeply"),
@@ -270,12 +283,12 @@ def test_json_is_yaml_of_the_same_data_and_refused_for_a_control_character_alone
     try:
         found = yaml_data(text)
     except SchemaError as refusal:
-        assert "unacceptable character" in str(refusal) and not text.replace("\n", "").isprintable()
+        assert "not valid YAML" in str(refusal) and not text.replace("\n", "").isprintable()
     else:
         assert typed(found) == typed(json_data(text)) == typed(data)
 
 
-@given(st.text(st.sampled_from("0123456789+-.eExob"), min_size=1, max_size=6))
+@given(st.text(st.sampled_from("0123456789+-.eExob"), min_size=1, max_size=6).filter(lambda text: text != "-"))
 def test_an_unquoted_text_never_looks_like_a_number(text):
     try:
         [found] = yaml_data(f"- {text}")

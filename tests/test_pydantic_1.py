@@ -94,7 +94,10 @@ def described(schema):
 def test_the_document_is_read_with_its_definitions_and_optional_parts():
     schema = StructuredSchema(DOCUMENT)
     assert (schema.source, flat(schema), described(schema)) == ("json_schema", expected(FIELDS), DESCRIPTIONS)
-    assert [(note.name, note.reason) for note in schema.notes] == [("thirdColor", "not required, so null is a choice")]
+    assert [(note.name, note.reason) for note in schema.notes] == [
+        ("thirdColor", "not required, so it can be null"),
+        ("other", "not required, so it can be null"),
+    ]
     validator = jsonschema.Draft202012Validator(schema.to_json_schema())
     for context in CONTEXTS:
         values = engine().run_parallel(context, schema).values

@@ -53,13 +53,13 @@ class Tree(BaseModel):
         (list[str], "/properties/answer/items", "free text"),
         (list, "/properties/answer/items", "any value is allowed"),
         (list[Address], "/properties/answer", "an array of objects or arrays: how many there are is open"),
-        (tuple[Color, Color], "/properties/answer", "'prefixItems' is a condition"),
+        (tuple[Color, Color], "/properties/answer", "a tuple"),
         (Annotated[set[Color], Field(min_length=3)], "/properties/answer", "minItems is 3, and there are at most 2"),
         (Any, "/properties/answer", "any value is allowed"),
         (Callable[[], int], "/properties/answer", "any value is allowed"),
-        (Cat | Dog, "/properties/answer", "a choice between several objects or arrays"),
-        (Annotated[Cat | Dog, Field(discriminator="kind")], "/properties/answer", "a choice between several objects"),
-        (Address | Literal["none"], "/properties/answer", "a choice between several objects"),
+        (Cat | Dog, "/properties/answer", "several alternatives, at least one an object or array"),
+        (Annotated[Cat | Dog, Field(discriminator="kind")], "/properties/answer", "several alternatives"),
+        (Address | Literal["none"], "/properties/answer", "several alternatives"),
     ],
 )  # fmt: skip
 def test_what_is_not_bounded_is_reported_by_its_pointer(annotation, pointer, reason):

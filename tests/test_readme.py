@@ -67,7 +67,7 @@ def test_the_head_in_the_readme_is_the_one_the_model_reads() -> None:
 def test_the_snippets_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PCD_MODEL", "smollm2-135m")
     *_, client = blocks = python_blocks()
-    assert "gradio_client" in client and len(blocks) == 5  # the last one asks a running app
+    assert "gradio_client" in client and len(blocks) == 6  # the last one asks a running app
     names: dict[str, object] = {}
     for block in blocks[:-1]:
         exec(compile(block, "README.md", "exec"), names)

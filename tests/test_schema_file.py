@@ -188,7 +188,7 @@ def test_notes_are_printed_after_what_was_left_out_and_nothing_else_is(capsys):
     print_remarks(SCHEMA)
     left_out, note = capsys.readouterr().err.splitlines()
     assert left_out.startswith("left out: /properties/b (b): a number")
-    assert note == "note: /properties/a (a): not required, so null is a choice"
+    assert note == "note: /properties/a (a): not required, so it can be null"
 
 
 # --- a part of a file ---
@@ -225,7 +225,7 @@ def test_an_empty_pointer_names_the_whole_file(tmp_path):
     [
         ("/components/schemas/Nobody", "'#/components/schemas/Nobody' leads nowhere"),
         ("/components/schemas/a%2Fb", "leads nowhere"),
-        ("Ticket", "'#Ticket' names an anchor; use #/"),
+        ("Ticket", "at '#Ticket' is no reference within the document; write it as #/"),
         ("/components/schemas/Level", "the schema is no object"),
         ("/components/schemas/Note", "/components/schemas/Note/properties/words \\(words\\): free text"),
         ("/info/title", "'Tickets' is no schema"),
@@ -297,8 +297,8 @@ def test_a_table_without_a_column_is_refused_with_the_way_to_name_one(tmp_path, 
     "content, words",
     [
         (None, "codes.csv: No such file or directory"),
-        ("code\nNO\nNO\n", "codes.csv: row 2: column 'code' has 'NO' again"),
-        ("id,code\n1\n", "codes.csv: row 1: the row has 1 cells"),
+        ("code\nNO\nNO\n", "codes.csv: data row 2: column 'code' has 'NO' again"),
+        ("id,code\n1\n", "codes.csv: data row 1: the row has 1 cells"),
         ("id\n1\n", "codes.csv: no column 'code'"),
     ],
 )

@@ -3,7 +3,9 @@
 import json
 import math
 import re
+from dataclasses import replace
 from itertools import combinations, permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,18 +83,21 @@ NULLABLE = [
     ({"type": ["boolean", "null"]}, [True, False, None]),
     ({"type": ["null", "boolean"]}, [True, False, None]),
     ({"type": ["string", "null"], "enum": ["a", None, "b"]}, ["a", None, "b"]),
-    ({"type": ["string", "null"], "enum": ["a", "b"]}, ["a", "b", None]),
     ({"type": "string", "enum": ["a", None]}, ["a", None]),
-    ({"type": "string", "enum": ["a", "b"], "nullable": True}, ["a", "b", None]),
     ({"type": "string", "enum": ["a", None], "nullable": True}, ["a", None]),
     ({"type": "string", "enum": ["a", "b"], "nullable": False}, ["a", "b"]),
-    ({"enum": ["a", "b"], "x-nullable": True}, ["a", "b", None]),
     ({"anyOf": [{"enum": ["a", "b"]}, {"type": "null"}], "default": None}, ["a", "b", None]),
     ({"oneOf": [{"type": "null"}, {"enum": [1, 2]}]}, [None, 1, 2]),
     ({"oneOf": [{"enum": [1, 2]}, {"enum": [None]}]}, [1, 2, None]),
+    ({"type": ["integer", "null"], "minimum": 1, "maximum": 2}, [1, 2, None]),
+]
+#: Null beside a list that leaves it out, which a validator refuses and people mean.
+BESIDE = [
+    ({"type": ["string", "null"], "enum": ["a", "b"]}, ["a", "b", None]),
+    ({"type": "string", "enum": ["a", "b"], "nullable": True}, ["a", "b", None]),
+    ({"enum": ["a", "b"], "x-nullable": True}, ["a", "b", None]),
     ({"const": "x", "nullable": True}, ["x", None]),
     ({"allOf": [{"enum": ["a", "b"]}], "nullable": True}, ["a", "b", None]),
-    ({"type": ["integer", "null"], "minimum": 1, "maximum": 2}, [1, 2, None]),
 ]
 RANGES = [
     ({"minimum": -1, "maximum": 2}, range(-1, 3)),
@@ -109,7 +114,7 @@ RANGES = [
     ({"minimum": 1, "maximum": 256}, range(1, 257)),
     ({"minimum": 10**200, "maximum": 10**200 + 1}, [10**200, 10**200 + 1]),
 ]
-VALUES = [*EXACT, *NULLABLE, *(({"type": "integer", **bounds}, list(found)) for bounds, found in RANGES)]
+VALUES = [*EXACT, *NULLABLE, *BESIDE, *(({"type": "integer", **bounds}, list(found)) for bounds, found in RANGES)]
 INPUTS = [json.dumps(schema)[:60] for schema, _ in VALUES]
 
 
@@ -119,7 +124,9 @@ def test_a_closed_list_is_taken_exactly_and_by_json_type(schema, choices):
     assert keys(field.choices) == keys(choices)
     kinds = {1: "const", 2: "boolean" if keys(choices) == keys([True, False]) else "enum"}
     assert field.field_type == kinds.get(len(choices), "enum")
-    assert (taken.unsupported, taken.notes) == ((), ())
+    beside = ["null is allowed beside a list without it, so it can be null"]
+    assert taken.unsupported == ()
+    assert [note.reason for note in taken.notes] == beside * any(schema is other for other, _ in BESIDE)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +174,64 @@ def test_a_component_of_a_larger_document_is_named_by_a_reference_at_the_top():
     ],
 )
 def test_a_document_that_only_defines_others_is_refused_with_their_names(document, place):
-    words = f'add "$ref": "#/{place}/NAME" at the top for one of \'Order\''
+    words = f'name one of \'Order\': "$ref": "#/{place}/NAME" at the top, at="#/{place}/NAME" in Python'
     with pytest.raises(SchemaError, match=re.escape(words)):
         StructuredSchema(document)
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda inner: {"type": "json_schema", "json_schema": {"name": "order", "strict": True, "schema": inner}},
+        lambda inner: {"name": "order", "description": "An order.", "schema": inner},
+        lambda inner: {"type": "function", "function": {"name": "order", "parameters": inner}},
+        lambda inner: {"type": "function", "name": "order", "parameters": inner},
+        lambda inner: {"name": "order", "input_schema": inner},
+    ],
+)
+def test_a_schema_is_found_inside_the_response_format_or_tool_that_it_is_for(wrapped):
+    inner = members(s={"$ref": "#/$defs/State"}) | {"$defs": {"State": {"enum": ["on", "off"]}}}
+    assert StructuredSchema(wrapped(inner)) == StructuredSchema(inner)
+
+
+def test_fields_named_as_a_tool_has_keys_are_fields():
+    names = ["name", "schema", "parameters", "function", "json_schema"]
+    assert [field.name for field in StructuredSchema({name: BOOL for name in names})] == names
+
+
+def test_a_reference_by_the_documents_own_address_leads_into_it():
+    document = members(s={"$ref": "https://x.example/s.json#/$defs/State"}) | {
+        "$defs": {"State": {"enum": ["on", "off"]}}
+    }
+    assert StructuredSchema({"$id": "https://x.example/s.json", **document})["s"].choices == ("on", "off")
+    with pytest.raises(SchemaError, match="leads to another document"):
+        StructuredSchema({"$id": "https://x.example/t.json", **document})
+
+
+@pytest.mark.parametrize(
+    "at, words",
+    [
+        ("State", "at 'State' is no reference within the document; write it as #/components/schemas/NAME"),
+        ("#State", "at '#State' is no reference"),
+        ("/components/schemas/State", "is no reference"),
+        ("#/components/schemas/Stat", "leads nowhere; there is 'State'"),
+    ],
+)
+def test_a_place_that_is_none_is_refused_with_the_way_to_write_it(at, words):
+    with pytest.raises(SchemaError, match=re.escape(words)):
+        StructuredSchema.from_json_schema({"components": {"schemas": {"State": members(a=BOOL)}}}, at=at)
+
+
+@pytest.mark.parametrize("given", ["ticket.json", Path("ticket.json")])
+def test_a_path_in_the_place_of_a_schema_is_answered_with_who_reads_files(given):
+    with pytest.raises(SchemaError, match="from_text reads a text, core.schema_file.read_schema a file"):
+        StructuredSchema(given)
+
+
+def test_an_array_of_bounded_size_is_noted():
+    for bounds, words in (({"minItems": 1}, "1 to 2 items"), ({"maxItems": 1}, "0 to 1 items")):
+        [note] = StructuredSchema(members(a=listed("x", "y", **bounds))).notes
+        assert (note.name, note.reason) == ("a", f"{words} come back, the likeliest where it was decided otherwise")
 
 
 def test_titles_of_alternatives_say_what_a_choice_means_in_the_prompt():
@@ -236,15 +298,33 @@ def test_what_is_not_required_can_be_null_where_the_document_says_what_is():
     taken = StructuredSchema(bound)
     assert taken["a"].choices == ("x", "y", None)
     assert (taken["b"].field_type, taken["c"].field_type) == ("boolean", "boolean")
-    assert [(note.name, note.reason) for note in taken.notes] == [("a", "not required, so null is a choice")]
+    assert [(note.name, note.reason) for note in taken.notes] == [
+        ("a", "not required, so it can be null"),
+        ("c", "not required, so it can be null"),
+    ]
     assert StructuredSchema({**bound, "required": [*more]}) == StructuredSchema(free)
+
+
+def test_a_fixed_value_stays_fixed_where_it_is_not_required():
+    [kind, _] = StructuredSchema(members(kind={"const": "a"}, b=BOOL) | {"required": ["b"]})
+    assert (kind.field_type, kind.choices) == ("const", ("a",))
+
+
+def test_a_nested_schema_and_a_flat_one_that_ask_the_same_share_what_is_cached():
+    engine, nested = hashed(), StructuredSchema(NESTED)
+    flat = StructuredSchema(nested.to_json())
+    assert flat.key == nested.key and flat != nested
+    results = [engine.run_parallel(CONTEXT, schema) for schema in (nested, flat, nested)]
+    assert [result.cache for result in results] == ["miss", "hit", "hit"]
+    assert results[0].values == results[2].values != results[1].values
+    assert [result.decisions for result in results[1:]] == [results[0].decisions] * 2
 
 
 @pytest.mark.parametrize("required", [{}, {"required": ["a"]}, {"required": []}])
 def test_a_default_of_null_is_one_more_way_to_say_that_null_is_allowed(required):
     taken = StructuredSchema(members(a={"enum": ["x", "y"], "default": None}) | required)
     assert taken["a"].choices == ("x", "y", None)
-    assert [note.reason for note in taken.notes] == ["null is its default, so null is a choice"]
+    assert [note.reason for note in taken.notes] == ["null is its default, so it can be null"]
 
 
 @pytest.mark.parametrize("order", list(permutations(["a.b", "a", "/a/b"])))
@@ -299,24 +379,23 @@ def test_titles_of_items_are_in_their_questions():
 
 
 @pytest.mark.parametrize("seed", range(30))
-@pytest.mark.parametrize("least, most", [(0, None), (0, 2), (2, None), (1, 3), (3, 3), (4, 9), (0, 0)])
+@pytest.mark.parametrize("least, most", [(0, 4), (0, 2), (2, 4), (1, 3), (3, 3), (4, 4), (0, 0)])
 def test_an_array_is_the_likeliest_of_all_sizes_that_are_allowed(seed, least, most):
     names = "abcd"
     random = np.random.default_rng(seed)
     shares = dict(zip(names, random.choice([*random.random(6), 0.5], len(names)), strict=True))
     decisions = {name: decided(name, share) for name, share in shares.items()}
-    items = Items(tuple((name, name) for name in names), least, most)
+    items = Items(tuple((name, name) for name in names), least, most, is_nullable=False, description="")
 
     def likelihood(chosen):
         return math.prod(share if name in chosen else 1 - share for name, share in shares.items())
 
-    sizes = range(least, min(len(names), len(names) if most is None else most) + 1)
-    allowed = [list(chosen) for size in sizes for chosen in combinations(names, size)]
+    allowed = [list(chosen) for size in range(least, most + 1) for chosen in combinations(names, size)]
     found = items.value(decisions)
     assert found in allowed
     assert likelihood(found) == pytest.approx(max(map(likelihood, allowed)), rel=1e-12)
     nothing = all(share < 0.5 for share in shares.values())
-    nullable = Items(items.items, least, most, is_nullable=True)
+    nullable = replace(items, is_nullable=True)
     assert nullable.value(decisions) == (None if nothing else found)
 
 
@@ -396,7 +475,8 @@ def assert_its_own_schema(schema, seeds):
             assert not validator.is_valid({key: value for key, value in values.items() if key != name})
             assert not validator.is_valid({**values, name: "none of the choices"})
     again = StructuredSchema(written)
-    assert (again.source, again.unsupported, again.notes) == ("json_schema", (), ())
+    assert (again.source, again.unsupported) == ("json_schema", ())
+    assert [note.name for note in again.notes] == [note.name for note in schema.notes if "come back" in note.reason]
     assert again.shape == schema.shape
     assert [(field.name, *keys(field.choices), field.titles) for field in again] == [
         (field.name, *keys(field.choices), field.titles) for field in schema

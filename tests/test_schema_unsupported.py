@@ -65,8 +65,8 @@ OPEN = [
     ({"anyOf": [BOOL, True]}, "/anyOf/1", "any value is allowed"),
     ({"anyOf": [{"const": [1]}, {"const": 2}]}, "/anyOf/0", "choice [1] is a list"),
     ({"oneOf": [{"enum": ["a", "b"]}, {"enum": ["b"]}]}, "/oneOf/1", "'b' is in two schemas of a oneOf"),
-    ({"oneOf": [members(x=BOOL), members(y=BOOL)]}, "", "several objects or arrays"),
-    ({"anyOf": [BOOL, listed("a")]}, "", "several objects or arrays"),
+    ({"oneOf": [members(x=BOOL), members(y=BOOL)]}, "", "several alternatives, at least one an object or array"),
+    ({"anyOf": [BOOL, listed("a")]}, "", "several alternatives, at least one an object or array"),
     ({"anyOf": [listed("a", "b"), {"type": "null"}], "minItems": 1}, "", "'minItems' and 'anyOf' stand beside"),
     ({"$ref": "other.json#/A"}, "", "leads to another document; put that into $defs"),
     ({"$ref": "https://example.com/a"}, "", "leads to another document"),
@@ -91,7 +91,7 @@ OPEN = [
     ({"type": "array"}, "", "an array of anything"),
     ({"type": "array", "items": True}, "", "an array of anything"),
     ({"type": "array", "items": [BOOL]}, "", "a tuple"),
-    ({"type": "array", "prefixItems": [BOOL], "items": BOOL}, "", "'prefixItems' is a condition"),
+    ({"type": "array", "prefixItems": [BOOL], "items": BOOL}, "", "a tuple"),
     ({"type": "array", "items": TEXT}, "/items", "free text"),
     ({"type": "array", "items": members(b=BOOL)}, "", "an array of objects or arrays"),
     ({"type": "array", "items": listed("a")}, "", "an array of objects or arrays"),
@@ -102,7 +102,7 @@ OPEN = [
     (listed("a", "b", minItems=3), "", "minItems is 3, and there are at most 2 different items"),
     (listed("a", "b", minItems=2, maxItems=1), "", "minItems is 2, and there are at most 1"),
     (listed("a", "b", maxItems=1.5), "", "maxItems is 1.5 and no count"),
-    (listed(*range(129)), "", "129 different items, each a field; at most 128"),
+    (listed(*range(129)), "", "needs 129 of the 128 fields that a schema has, and 127 are left"),
 ]  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_the_whole_list_is_told_at_once_and_the_useful_part_can_be_taken():
         name=TEXT,
         **{"a/b~c": members(price={"type": "number"}, ok=BOOL), "list": {"type": "array", "items": TEXT}},
     )
-    with pytest.raises(UnsupportedSchema, match='; on_unsupported="skip" decides the rest: risk, a/b~c.ok$') as refused:
+    with pytest.raises(UnsupportedSchema, match=r"skip\) decides the rest: risk, a/b~c.ok$") as refused:
         StructuredSchema(document)
     places = [(part.pointer, part.name) for part in refused.value.parts]
     assert places == [
@@ -167,7 +167,7 @@ def test_a_document_with_nothing_to_decide_is_refused_in_any_case(choose):
         ({"$ref": "#/$defs/A"}, "#: the reference '#/\\$defs/A' leads nowhere"),
         ({"$ref": "#"}, "#: recursion"),
         ({"type": "object"}, "#: an open map"),
-        (members(**{f"p{i}": BOOL for i in range(129)}), "more than 128 fields"),
+        (members(**{f"p{i}": BOOL for i in range(129)}), "needs 1 of the 128 fields that a schema has, and 0 are left"),
         ([BOOL], "a JSON Schema is an object, got"),
         ("{}", "a JSON Schema is an object, got '{}'"),
     ],

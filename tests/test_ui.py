@@ -27,7 +27,7 @@ from core.ui.log import Log
 from core.ui.modes import MODES, STYLES
 from core.ui.page import build
 from core.ui.runs import Runs
-from core.ui.views import model_note, schema_note, schema_text
+from core.ui.views import edited_schema, model_note, schema_note, schema_text
 from tests.scripted import (
     FOUR,
     HOSTILE,
@@ -122,7 +122,7 @@ def test_the_templates_hold_nothing_that_gradio_would_run() -> None:
     ],
 )
 def test_the_schema_note_says_its_size_or_its_fault(text: str, tone: str, words: str) -> None:
-    note = schema_note(text)
+    note = schema_note(edited_schema(text))
     assert note.tone == tone
     assert words in note.text
 

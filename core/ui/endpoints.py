@@ -36,7 +36,7 @@ def add_endpoints(resident: Resident) -> None:
     ) -> str:
         """Decides every field of a schema (fields or a JSON Schema, as text); returns the result as JSON text."""
         try:
-            spec = StructuredSchema.from_text(schema, on_unsupported=on_unsupported)
+            spec = await asyncio.to_thread(StructuredSchema.from_text, schema, on_unsupported=on_unsupported)
             job = ready_engine(resident).submit(context, spec, temperature, style=style, cache=cache)
         except ValueError as error:
             raise _refusal(str(error)) from None
@@ -59,7 +59,7 @@ def add_endpoints(resident: Resident) -> None:
     ) -> AsyncIterator[str]:
         """Lets the model write the JSON; one event as JSON text at a time, the last one of kind `end`."""
         try:
-            spec = StructuredSchema.from_text(schema, on_unsupported=on_unsupported)
+            spec = await asyncio.to_thread(StructuredSchema.from_text, schema, on_unsupported=on_unsupported)
             race = ready_engine(resident).race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)
         except ValueError as error:
             raise _refusal(str(error)) from None

@@ -66,7 +66,7 @@ def _race(model: Notice, presets: Sequence[Preset]) -> Parts:
                 max_lines=12,
                 elem_id="schema",
             )
-            verdict = Notice(schema_note(text), elem_id="verdict")
+            verdict = Notice(schema_note(first.schema), elem_id="verdict")
         with gr.Column(elem_id="result"):
             board = Board(Log.prepared(first.schema), elem_id="board")
     return Parts(model, preset, about, run, stop, settings, context, schema, verdict, board)

@@ -8,10 +8,10 @@ import pandas
 
 from core.figures import Summary, ratio_text
 from core.report import MARKDOWN, Column, Report, range_text
-from core.review import escaped
 from core.trials import Benchmark, Trial, Turn
 from core.ui.measurements import Step
 from core.ui.note import Note
+from core.wording import escaped
 
 PCD, AR = "PCD", "AR"
 

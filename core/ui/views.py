@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from core.presets import Preset
 from core.resident import Status
-from core.schema import SchemaError, StructuredSchema, UnsupportedSchema
+from core.schema import Remark, SchemaError, StructuredSchema, UnsupportedSchema
 from core.ui.note import Note
+
+#: Parts of a schema that the note under the editor lists.
+MOST_REMARKS = 50
 
 
 def model_note(status: Status) -> Note:
@@ -25,22 +29,33 @@ def preset_note(preset: Preset) -> Note:
     return Note("\n".join(lines))
 
 
-def schema_note(text: str) -> Note:
-    """What stands under the schema: its size and what of it is left out, or what is wrong with it."""
+def edited_schema(text: str) -> StructuredSchema | SchemaError:
+    """The schema in the editor without what cannot be decided, or what is wrong with it."""
     try:
-        schema = StructuredSchema.from_text(text, on_unsupported="skip")
-    except UnsupportedSchema as error:
-        return Note("\n".join(["Nothing in this JSON Schema can be decided:", *map(str, error.parts)]), "error")
+        return StructuredSchema.from_text(text, on_unsupported="skip")
     except SchemaError as error:
-        return Note(str(error), "error")
+        return error
+
+
+def schema_note(schema: StructuredSchema | SchemaError) -> Note:
+    """What stands under the schema: its size and what of it is left out, or what is wrong with it."""
+    if isinstance(schema, UnsupportedSchema):
+        return Note("\n".join(["Nothing in this JSON Schema can be decided:", *_listed(schema.parts)]), "error")
+    if isinstance(schema, SchemaError):
+        return Note(str(schema), "error")
     choices = sum(len(field.choices) for field in schema)
     kind = "JSON Schema, taken as " if schema.source == "json_schema" else ""
     lines = [f"{kind}{len(schema)} field{'s' * (len(schema) > 1)}, {choices} choices"]
     if schema.unsupported:
-        lines += [f"Left out, {len(schema.unsupported)} of its parts:", *map(str, schema.unsupported)]
+        lines += [f"Left out, {len(schema.unsupported)} of its parts:", *_listed(schema.unsupported)]
     if schema.notes:
-        lines += ["Taken in a form of its own:", *map(str, schema.notes)]
+        lines += ["Taken in a form of its own:", *_listed(schema.notes)]
     return Note("\n".join(lines), "warn" if schema.unsupported else "good")
+
+
+def _listed(remarks: Sequence[Remark]) -> list[str]:
+    more = len(remarks) - MOST_REMARKS
+    return [*map(str, remarks[:MOST_REMARKS]), *([f"and {more} more"] if more > 0 else [])]
 
 
 def schema_text(schema: StructuredSchema) -> str:

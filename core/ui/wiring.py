@@ -22,7 +22,7 @@ from core.ui.inputs import read_inputs
 from core.ui.log import Log
 from core.ui.note import Note
 from core.ui.runs import Runs
-from core.ui.views import model_note, preset_note, schema_note, schema_text
+from core.ui.views import edited_schema, model_note, preset_note, schema_note, schema_text
 
 #: How often the page looks whether the model has come further.
 LOADING_POLL_S = 0.2
@@ -85,14 +85,11 @@ def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     """Checks the schema as it is typed, and gives the board its rows before a run needs them."""
 
     async def check(text: str, drawn_names: list[str], request: gr.Request) -> tuple[Note, Any, Any]:
-        try:
-            schema = StructuredSchema.from_text(text, on_unsupported="skip")
-        except SchemaError:
-            return schema_note(text), gr.skip(), gr.skip()
+        schema = await asyncio.to_thread(edited_schema, text)  # a long one would hold up the pages of others
         # A result stays on the board until its rows no longer fit; a run is never disturbed.
-        if _names(schema) == drawn_names or request.session_hash in runs:
-            return schema_note(text), gr.skip(), gr.skip()
-        return schema_note(text), Log.prepared(schema), _names(schema)
+        if isinstance(schema, SchemaError) or _names(schema) == drawn_names or request.session_hash in runs:
+            return schema_note(schema), gr.skip(), gr.skip()
+        return schema_note(schema), Log.prepared(schema), _names(schema)
 
     outputs = [parts.verdict, parts.board, drawn]
     parts.schema.change(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
@@ -110,7 +107,7 @@ def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
         request: gr.Request,
     ) -> AsyncIterator[tuple[Any, ...]]:
         try:
-            inputs = read_inputs(context, schema, temperature, first_lane, mode, style, cache)
+            inputs = await asyncio.to_thread(read_inputs, context, schema, temperature, first_lane, mode, style, cache)
         except ValueError as error:
             yield Log.refused(str(error)), gr.skip(), gr.skip(), []
             return
