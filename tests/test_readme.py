@@ -70,7 +70,7 @@ def test_the_snippets_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert "gradio_client" in client and len(blocks) == 6  # the last one asks a running app
     names: dict[str, object] = {}
     for block in blocks[:-1]:
-        exec(compile(block, "README.md", "exec"), names)
+        exec(compile(block, "README.md", "exec", dont_inherit=True), names)
     assert list(names["result"].values) == ["priority", "requires_escalation"]  # type: ignore[attr-defined]
-    assert list(names["answer"].values) == ["kind", "priority", "topics", "sender"]  # type: ignore[attr-defined]
+    assert list(names["ticket"].values) == ["kind", "priority", "topics", "sender"]  # type: ignore[attr-defined]
     assert capsys.readouterr().out
