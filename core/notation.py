@@ -83,7 +83,8 @@ def yaml_data(text: str) -> Any:
     except yaml.MarkedYAMLError as error:
         at = f" at line {error.problem_mark.line + 1}" if error.problem_mark else ""
         what = ", ".join(filter(None, (error.context, error.problem)))
-        raise SchemaError(f"the schema is not valid YAML: {what}{at}") from None
+        way_out = "a text with ? : # , or brackets in it needs quotes"
+        raise SchemaError(f"the schema is not valid YAML: {what}{at}; {way_out}") from None
     except yaml.YAMLError as error:
         raise SchemaError(f"the schema is not valid YAML: {shown(str(error))}") from None
     except RecursionError:
