@@ -6,14 +6,19 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("torch", "transformers", "llguidance")
 
 
+@cache
 def machine_name() -> str:
-    """The processor's model and the cores that this process may use: `AMD EPYC 7B13, 2 cores`."""
+    """The processor's model and the cores that this process may use: `AMD EPYC 7B13, 2 cores`.
+
+    Found once per process: a Mac is asked in a process of its own.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return f"{processor_name()}, {cores} core{'s' * (cores > 1)}"
 
@@ -21,7 +26,10 @@ def machine_name() -> str:
 def processor_name() -> str:
     """As the system calls it; its architecture where it has no name for it."""
     if sys.platform == "darwin":
-        asked = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
+        try:
+            asked = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
+        except OSError:  # a PATH without /usr/sbin: no reason to run nothing
+            return platform.machine()
         return asked.stdout.strip() or platform.machine()
     listed = Path("/proc/cpuinfo")
     for line in listed.read_text(errors="replace").splitlines() if listed.is_file() else ():

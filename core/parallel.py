@@ -15,12 +15,15 @@ from core.plans import PriorScores
 from core.prompt import literal
 from core.request import Prepared
 from core.result import Decision
-from core.scoring import checked_standing, decide
+from core.scoring import checked_standing, decide, path_shares
 from core.search import Asked, Search
-from core.trace import Event, FieldDecided, LaneStarted, PassEnded, PhaseEnded
+from core.trace import LISTED_CHOICES, Event, FieldDecided, LaneStarted, PassEnded, PhaseEnded
 from core.vocabulary import Vocabulary
 
 Emit = Callable[[Event], None]
+
+#: Tokens of a line as text, each with the probability of its branch.
+Path = tuple[tuple[str, float | None], ...]
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class ParallelLane:
         self._tree_tokens = 0
         self._head = prepared.head
         self._prior = prepared.prior
+        self._asked: list[Asked] = []  # what was read, for the paths that are told once the clock has stopped
 
     def run(self) -> Outcome:
         self._emit(LaneStarted(0.0, "pcd"))
@@ -68,8 +72,10 @@ class ParallelLane:
         members = [(decision.name, literal(decision.value)) for decision in decisions]
         text = layout.text(members)
         took = self._clock.lap("assembly", last=True)
+        read = {one.trie.field.name: one for one in self._asked}
         for decision, span in zip(decisions, layout.spans(members), strict=True):
-            self._emit(decided(decision, self._clock.elapsed_ms, span))
+            path = path_of(read[decision.name], decision.winner, self._vocabulary)
+            self._emit(decided(decision, self._clock.elapsed_ms, span, path))
         self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", "assembly", took))
         passes = self._backend.passes - self._before
         return Outcome(decisions, text, passes, self._tree_tokens, self._head or prefix, self._prior)
@@ -104,6 +110,7 @@ class ParallelLane:
                 prefix, ids = self._read(asked, prefix, ids, self._allowance, is_last=number == len(plan.waves)), []
             for one in asked:
                 found[one.trie.field.name] = decide(one.trie, one.masses, temperature, one.prior)
+            self._asked += asked
             took = self._clock.lap("scoring")
             self._emit(PhaseEnded(self._clock.elapsed_ms, "pcd", "scoring", took))
         return tuple(found[field.name] for field in plan.schema)
@@ -160,7 +167,13 @@ class ParallelLane:
         self._job.check()
 
 
-def decided(decision: Decision, ms: float, span: tuple[int, int]) -> FieldDecided:
+def path_of(asked: Asked, choice: int, vocabulary: Vocabulary) -> Path:
+    """The tokens of a choice's line as text, each with the share that its branch had where that was read."""
+    shares = path_shares(asked.trie, choice, asked.masses)
+    return tuple((vocabulary.bytes_of(token).decode("utf-8", "backslashreplace"), share) for token, share in shares)
+
+
+def decided(decision: Decision, ms: float, span: tuple[int, int], path: Path) -> FieldDecided:
     """The decision as a trace event; `span`: where its member stands in the assembled text."""
     return FieldDecided(
         ms=ms,
@@ -170,10 +183,11 @@ def decided(decision: Decision, ms: float, span: tuple[int, int]) -> FieldDecide
         probability=decision.probability,
         candidate_mass=decision.candidate_mass,
         levels=decision.levels[decision.winner],
-        top=decision.top(),
+        top=decision.top(LISTED_CHOICES),
         cardinality=len(decision.choices),
         unread=decision.unread,
         unread_mass=decision.unread_mass,
         start=span[0],
         end=span[1],
+        path=path,
     )

@@ -10,14 +10,14 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from core.backend import Prefix
 from core.compare import Comparison, Row, compare
-from core.machine import versions
+from core.machine import machine_name, versions
 from core.owner import Cancelled, Job, LaneClock, ticking
 from core.plans import PriorScores
 from core.result import Decision
@@ -86,11 +86,14 @@ class Race:
 
         Leave `DRAIN_EVERY_S` between two calls: a loop without a pause takes the interpreter from the engine.
         """
+        return self._drained(self._reading.follow)
+
+    def _drained(self, follow: Callable[[list[Event]], list[Event]]) -> list[Event]:
         done = self._job.done
         batch = [self._events.popleft() for _ in range(len(self._events))]
         ticks = [event for event in batch if event.kind == Tick.kind]
         batch = [event for event in batch if event.kind != Tick.kind or event is ticks[-1]]
-        batch = self._place() + self._reading.follow(batch)
+        batch = self._place() + follow(batch)
         if done and not self.finished:
             self.finished = True
             batch += self._reading.end(self._waited_ms(), *self._outcome())
@@ -100,6 +103,11 @@ class Race:
         """All events of a race that nobody watches: read when it is over, so that nothing disturbs the engine."""
         self._job.wait()
         return self.drain()
+
+    def wait_for_each_row(self) -> list[Event]:
+        """As `wait`, with the rows as they stood after each token: what a replay needs."""
+        self._job.wait()
+        return self._drained(self._reading.follow_each)
 
     def dicts(self) -> Iterator[dict[str, Any]]:
         """The trace as dicts, as it happens; closing the iterator cancels the race."""
@@ -194,6 +202,7 @@ class Race:
             prompt_tokens=prepared.prompt_tokens,
             source=self._request.schema.source,
             unsupported=tuple(remark.to_json() for remark in self._request.schema.unsupported),
+            machine=machine_name(),
         )
 
 
@@ -218,6 +227,10 @@ class Reading:
         if not self._parts or not any(event.kind in news for event in batch):
             return batch
         return batch + self._compared()
+
+    def follow_each(self, batch: list[Event]) -> list[Event]:
+        """`follow`, as if every event had come alone."""
+        return [told for event in batch for told in self.follow([event])]
 
     def end(self, ms: float, state: str, message: str) -> list[Event]:
         """The last events of the run."""

@@ -88,6 +88,19 @@ def checked_standing(trie: FieldTrie, masses: Masses) -> Standing:
     return now
 
 
+def path_shares(trie: FieldTrie, choice: int, masses: Masses) -> tuple[tuple[int, float | None], ...]:
+    """The tokens of a choice's canonical line, each with the probability that the model goes on into its branch.
+
+    None for a token at which nothing was read. The product of the others is what the line has of the choice's score.
+    """
+    i = next(i for i, form in enumerate(trie.forms) if form.choice == choice)
+    read = {
+        len(trie.forks[fork].path): mass[branch] for fork, branch in trie.paths[i] if (mass := masses[fork]) is not None
+    }
+    shares = {depth: min(1.0, math.exp(mass)) for depth, mass in read.items()}  # sums of float32 may exceed 1
+    return tuple((token, shares.get(depth)) for depth, token in enumerate(trie.forms[i].tokens))
+
+
 def branch_masses(fork: Fork, row: np.ndarray) -> np.ndarray:
     """Log of the summed probability of each branch's tokens, shape (branches,).
 

@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from core.schema import Choice
+from core.whole_file import write_whole
 
 Lane = Literal["pcd", "ar"]
+
+#: Choices that a `field` event lists. Lists that people have (countries, time zones, tariff codes) come whole; the
+#: 1,024 that a field may have would outweigh the rest of a trace.
+LISTED_CHOICES = 256
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,7 @@ class RunStarted(Event):
     prompt_tokens: int | None = None  # head + context + tail
     source: str = "fields"  # what the schema was made from: fields, json_schema, pydantic
     unsupported: tuple[Mapping[str, str], ...] = ()  # its parts that are left out: pointer, name, reason
+    machine: str = ""  # the processor, and the cores that the process may use
 
 
 @dataclass(frozen=True)
@@ -140,12 +146,15 @@ class FieldDecided(Event):
     probability: float  # share among the allowed choices
     candidate_mass: float
     levels: int
-    top: tuple[tuple[Choice, float], ...]
+    top: tuple[tuple[Choice, float], ...]  # choices that were read with their shares, likeliest first
     cardinality: int
     unread: int = 0  # choices that were proved to lose and not read
     unread_mass: float = 0.0  # their share is at most this
     start: int = -1  # characters of the member in the assembled text; -1 where it is not known
     end: int = -1
+    #: The tokens of the value's line as it would be written, each as text; parts of a character as escapes. Beside a
+    #: token the probability that the model goes on into its branch, where that was read; None elsewhere.
+    path: tuple[tuple[str, float | None], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -240,8 +249,8 @@ def from_line(line: str) -> Event:
 
 
 def save(events: Iterable[Event], file: Path) -> None:
-    """Writes the trace, without its live events."""
-    file.write_text(to_lines(event for event in events if not event.live), encoding="utf-8")
+    """Writes the trace whole, without its live events."""
+    write_whole(file, to_lines(event for event in events if not event.live))
 
 
 def load(file: Path) -> tuple[Event, ...]:
@@ -250,10 +259,16 @@ def load(file: Path) -> tuple[Event, ...]:
         lines = file.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError:
         raise TraceError(f"{file}: is no text in UTF-8") from None
-    events = tuple(from_line(line) for line in lines if line)
+    events = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line:
+                events.append(from_line(line))
+        except TraceError as error:
+            raise TraceError(f"{file}: line {number}: {error}") from None
     if not events:
         raise TraceError(f"{file}: holds no events")
-    return events
+    return tuple(events)
 
 
 def _frozen(value: Any) -> Any:

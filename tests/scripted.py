@@ -6,6 +6,7 @@ By hand: `python -m tests.scripted` opens the page on it.
 
 from __future__ import annotations
 
+import math
 import queue
 import socket
 import threading
@@ -23,7 +24,7 @@ from core.backend import Identity
 from core.compare import compare
 from core.grammar import MODES
 from core.owner import Job, Owner
-from core.parallel import decided
+from core.parallel import Path, decided
 from core.presets import Preset
 from core.prompt import LAYOUTS, Layout, Style, literal
 from core.race import returned
@@ -239,7 +240,7 @@ class ScriptedRace:
         decisions = list(map(decide, self.schema))
         for decision, span in zip(decisions, layout(self.style).spans(members(decisions)), strict=True):
             self._values[decision.name] = decision.value
-            self._emit(decided(decision, self._lane_ms(), span))
+            self._emit(decided(decision, self._lane_ms(), span, path_of(decision, self.style)))
         self._phases("pcd", assembly=1)
         self._end_lane(
             "pcd",
@@ -391,6 +392,14 @@ def decide(definition: FieldDefinition) -> Decision:
         candidate_mass=0.9,
         unread_mass=rest,
     )
+
+
+def path_of(decision: Decision, style: Style) -> Path:
+    """The line in three tokens, decided at its value."""
+    line, value = layout(style).line(decision.name, literal(decision.value)), literal(decision.value)
+    before, _, after = line.rpartition(value)
+    share = math.exp(decision.scores[decision.winner] or 0.0) if len(decision.choices) > 1 else None
+    return ((before, None), (value, share), (after, None))
 
 
 def layout(style: Style) -> Layout:

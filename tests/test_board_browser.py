@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -150,6 +151,20 @@ def test_a_share_says_what_was_not_read(open_page: OpenPage) -> None:
     tip = row.locator(".share").get_attribute("title")
     assert "77 proved to lose and not read, together at most " in tip and "more" not in tip
     assert "NaN" not in tip and "undefined" not in tip
+
+
+def test_a_share_lists_the_likeliest_eight_and_counts_the_others(open_page: OpenPage, engine: ScriptedEngine) -> None:
+    page = open_page()
+    run_to_the_end(page)
+    saved = [event for event in engine.races[-1].events if not event.live]
+    [field] = [event for event in saved if event.kind == "field" and event.name == "is_fraud"]
+    top = tuple((f"choice {i}", 0.05) for i in range(20))
+    events = [replace(event, top=top, cardinality=30, unread=7) if event is field else event for event in saved]
+    with replayed(events) as address:
+        tip = open_page(address=address).locator('.row[data-field="is_fraud"] .share').get_attribute("title")
+    _, *lines, others, unread, _ = tip.split("\n")
+    assert [line.split("  ")[1] for line in lines] == [f'"choice {i}"' for i in range(8)]
+    assert others == "and 15 more" and unread.startswith("7 proved to lose")
 
 
 def test_a_saved_trace_draws_the_last_screen_of_its_run(open_page: OpenPage, engine: ScriptedEngine) -> None:

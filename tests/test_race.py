@@ -10,6 +10,7 @@ import pytest
 
 from core.compare import compare
 from core.engine import Engine, Request
+from core.machine import machine_name
 from core.schema import StructuredSchema
 from core.trace import load, save
 from tests.fakes import TWINS, HashBackend, HashPrefix, PreferringBackend, lexicon
@@ -122,6 +123,7 @@ def test_the_run_says_what_ran_and_under_which_conditions():
     assert (run.mode, run.order, run.cache, run.temperature) == ("json", ("ar", "pcd"), "miss", 0.5)
     assert (run.context, StructuredSchema(run.schema), run.opening) == (CONTEXT, SCHEMA, "{\n")
     assert set(run.versions) == {"python", "torch", "transformers", "llguidance"} and run.date.endswith("+00:00")
+    assert run.machine == machine_name()
 
 
 # --- both lanes start from the same cache state ---
@@ -252,6 +254,20 @@ def test_rows_follow_the_text_as_it_is_written():
             assert written[event.start : event.end].startswith(f'"{event.name}"')
     first = next(row for row in of(events, "row") if row.name == "risk" and row.flags == ("same",))
     assert ANSWER[first.start : first.end] == '"risk": "HIGH"'
+
+
+def test_a_race_that_nobody_watches_can_tell_the_rows_as_they_stood_after_each_token():
+    def told(events):
+        return [(e.kind, getattr(e, "name", ""), getattr(e, "text", "")) for e in events if e.kind in ("token", "row")]
+
+    events, watched = engine_for().race(CONTEXT, SCHEMA, cache=False).wait_for_each_row(), stepped()
+    assert told(events) == told(watched)
+    assert final_rows(events).keys() == FLAGS.keys() and events[-1].state == "done"
+    token = None
+    for event in events:
+        token = event if event.kind == "token" else token
+        if event.kind == "row":
+            assert event.ms == token.ms, "a row is of the token that changed it"
 
 
 def test_no_row_is_told_twice():

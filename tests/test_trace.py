@@ -41,13 +41,16 @@ EXAMPLES = [
         ms=3.25, date="2026-05-12T07:52:10+00:00", model="tiny", why="asked for", backend="torch", device="cpu",
         dtype="float32", mode="json", order=("pcd", "ar"), cache="miss", temperature=1.0, versions={"torch": "2.13"},
         context=HOSTILE, schema={HOSTILE: {"type": "enum", "choices": [1, True, "1", None, HOSTILE]}}, names=(HOSTILE,),
-        opening="{\n",
+        opening="{\n", machine="A CPU, 2 cores",
     ),
     WarmedUp(3.25, 812.5, "load"),
     LaneStarted(0.5, "pcd"),
     PassEnded(40.0, "pcd", 1, 312),
     PhaseEnded(40.0, "pcd", "head + context", 39.5),
-    FieldDecided(41.0, "pcd", HOSTILE, None, 0.75, 1e-12, 2, ((None, 0.75), (True, 0.125), (1, 0.125)), 3),
+    FieldDecided(
+        41.0, "pcd", HOSTILE, None, 0.75, 1e-12, 2, ((None, 0.75), (True, 0.125), (1, 0.125)), 3,
+        path=((HOSTILE, None), (" null", 0.5), ("\\xf0\\x9f", None)),
+    ),
     LaneEnded(42.0, "pcd", "assembled", 2, 17, '{\n  "a": true\n}', "miss"),
     Tick(43.0, "ar"),
     TokenWritten(44.0, "ar", 310, HOSTILE, 1, 2),
@@ -121,13 +124,35 @@ def test_a_long_line_that_is_no_event_is_quoted_in_part():
 
 
 @pytest.mark.parametrize(
-    "content, message", [(b"", "holds no events"), (b"\n\n", "holds no events"), (b"nonsense", "not a trace event")]
+    "content, message",
+    [
+        (b"", "holds no events"),
+        (b"\n\n", "holds no events"),
+        (b"nonsense", "line 1: not a trace event: 'nonsense'"),
+        (b'{"kind": "tick", "ms": 1.0, "lane": "ar"}\n{"kind": "ti', "line 2: not a trace event"),
+    ],
 )
-def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
+def test_a_file_that_is_no_trace_is_refused_by_name(tmp_path, content, message):
     file = tmp_path / "trace.jsonl"
     file.write_bytes(content)
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(TraceError, match=rf"trace\.jsonl: {message}"):
         load(file)
+
+
+def test_a_trace_of_before_there_were_paths_and_machines_is_read():
+    new = [json.loads(to_lines([event])) for event in EXAMPLES if event.kind in ("run", "field")]
+    old = [{key: value for key, value in data.items() if key not in ("machine", "path")} for data in new]
+    run, field = (from_line(json.dumps(data)) for data in old)
+    assert (run.machine, field.path) == ("", ())
+
+
+def test_a_trace_that_cannot_be_written_leaves_the_one_that_was_there(tmp_path):
+    file = tmp_path / "trace.jsonl"
+    save(EXAMPLES, file)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        save([RunEnded(math.nan, "done", "", None, ())], file)
+    assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path):

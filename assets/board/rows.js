@@ -57,12 +57,14 @@ function share(decided) {
   return decided.cardinality === 1 ? 'fixed' : atLeast(decided) + percent(decided.probability);
 }
 
+const LISTED = 8; // choices in a tooltip
+
 // What the bar's tooltip says: the likeliest choices, and how much the model wanted any of them.
 function shares(decided) {
   const { top, cardinality, candidate_mass: mass, unread = 0, unread_mass: rest } = decided;
   if (cardinality === 1) return 'The schema allows this value alone: nothing was asked';
-  const lines = top.map(([choice, share]) => `${atLeast(decided)}${percent(share)}  ${valueText(choice)}`);
-  const others = cardinality - unread - top.length;
+  const lines = top.slice(0, LISTED).map(([choice, share]) => `${atLeast(decided)}${percent(share)}  ${valueText(choice)}`);
+  const others = cardinality - unread - lines.length;
   if (others > 0) lines.push(`and ${others} more`);
   if (unread) lines.push(`${unread} proved to lose and not read, together at most ${percent(rest)}`);
   lines.push(`Probability of any allowed choice: ${percent(mass)}`);
