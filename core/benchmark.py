@@ -22,7 +22,7 @@ from core.grammar import MODES, Mode
 from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible, leave
 from core.models import ModelNotFound, ProgressBar
 from core.plot import picture, require_plotting
-from core.presets import FOLDER, Preset
+from core.presets import Preset, known_presets, preset_file
 from core.report import Report, Setting, json_line
 from core.scaling import AXES, Sweep, cases_of
 from core.trials import HEADS, STYLES, Benchmark, Case, Failure, Head, Series, Trial, check_names, check_rounds
@@ -177,22 +177,6 @@ def _inputs(given: argparse.Namespace, kind: str) -> list[Path]:
         return [given.request]
     names = given.preset or ([PRESET] if kind != "race" else sorted(known_presets()))
     return [preset_file(name) for name in names]
-
-
-def known_presets() -> dict[str, Path]:
-    """The files of presets/ by name."""
-    return {file.stem: file for file in FOLDER.glob("*.json")}
-
-
-def preset_file(name: str) -> Path:
-    """The file of a preset's name, or the path that is given instead. Raises `ValueError`."""
-    known, path = known_presets(), Path(name)
-    if name in known:
-        return known[name]
-    if path.suffix == ".json" or len(path.parts) > 1 or (name and path.exists()):
-        return path
-    names = ", ".join(sorted(known))
-    raise ValueError(f"preset {name!r} is unknown; use one of: {names}, or the path of a preset file")
 
 
 def _check_outputs(given: argparse.Namespace, inputs: Sequence[Path]) -> None:

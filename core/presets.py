@@ -61,3 +61,19 @@ def load_presets(folder: Path = FOLDER) -> tuple[Preset, ...]:
     if not found:
         raise PresetError(f"{folder}: holds no presets")
     return tuple(found.values())
+
+
+def known_presets() -> dict[str, Path]:
+    """The files of presets/ by name."""
+    return {file.stem: file for file in FOLDER.glob("*.json")}
+
+
+def preset_file(name: str) -> Path:
+    """The file of a preset's name, or the path that is given instead. Raises `PresetError`."""
+    known, path = known_presets(), Path(name)
+    if name in known:
+        return known[name]
+    if path.suffix == ".json" or len(path.parts) > 1 or (name and path.exists()):
+        return path
+    names = ", ".join(sorted(known))
+    raise PresetError(f"preset {name!r} is unknown; use one of: {names}, or the path of a preset file")
