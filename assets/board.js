@@ -12,35 +12,73 @@ function createBoard(element) {
   const showRows = createRows(parts.row, parts.rows, parts.invented);
   const showRaw = { pcd: createRaw(panes.pcd, false), ar: createRaw(panes.ar, true) };
   const highlight = createHighlight(board, [parts.rows, parts.invented, panes.pcd, panes.ar]);
+  const player = createPlayer(parts, (tape, ms) => {
+    const then = tape.at(ms);
+    draw(then, { caption: captionOf(tape, then, ms), length: tape.length });
+  });
   let state = blankState();
+  let events = []; // of the run that is shown
   let run;
   let read = 0; // of the log, up to the last whole line
+  listenForKeys(board, player);
 
-  function draw() {
+  function draw(state, { caption = '', length } = {}) {
     board.dataset.phase = state.phase;
-    showClocks(state.lanes);
+    showClocks(state.lanes, length);
     for (const name of ['pcd', 'ar']) {
       drawLane(parts, name, state.lanes[name]);
       showPhases[name](state.lanes[name]);
       showRaw[name](state.lanes[name]);
     }
     drawSummary(parts, state);
+    setCut(parts['replay.caption'], caption);
     showRows(state);
     highlight.paint();
   }
 
+  // What a finished run has told can be played again; one that was stopped or failed has told no whole.
+  function tapeOf(events) {
+    return events.at(-1)?.kind === 'end' && events.at(-1).state === 'done' ? createTape(events) : undefined;
+  }
+
   return {
-    show({ run: id, log }) {
+    show({ run: id, log, recorded }) {
       if (id !== run || log.length < read) {
-        [run, read, state] = [id, 0, blankState()];
+        [run, read, state, events] = [id, 0, blankState(), []];
+        player.eject();
         highlight.clear();
       }
       const end = log.lastIndexOf('\n') + 1;
-      for (const line of log.slice(read, end).split('\n')) if (line) fold(state, JSON.parse(line, exactIntegers));
+      const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
       read = end;
-      draw();
+      events.push(...news.filter(({ kind }) => !LIVE.has(kind)));
+      drawBadge(parts, recorded, events);
+      const tape = news.length ? tapeOf(events) : undefined;
+      if (tape) {
+        player.load(tape);
+        player.seek(tape.length);
+      } else if (news.length || !events.length) {
+        for (const event of news) fold(state, event);
+        draw(state);
+      }
     },
   };
+}
+
+// Events for somebody who waits; nothing is made of them afterwards.
+const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick']);
+
+// Where what is shown comes from, in the words of the run itself.
+function drawBadge(parts, recorded, events) {
+  const run = events.find(({ kind }) => kind === 'run');
+  parts.badge.hidden = !run;
+  parts.badge.dataset.source = recorded ? 'recorded' : 'live';
+  if (!run) return;
+  const { machine, device, model, dtype, mode, date, versions } = run;
+  const made = `${date.slice(0, 10)}, ${Object.entries(versions ?? {}).map((pair) => pair.join(' ')).join(', ')}`;
+  const where = [machine, device].filter(Boolean).join(', ');
+  setText(parts.badge.children[0], recorded ? '● RECORDED' : '◉ LIVE');
+  setCut(parts.badge.children[1], `${where}, ${model}, ${dtype}, baseline mode ${mode}, ${made}`);
 }
 
 function face(parts, lane) {

@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -283,13 +283,21 @@ class ScriptedRace:
         for row in (*comparison.rows, *comparison.invented):
             start, end = spans.get(row.name, (-1, -1))
             flags, invented = tuple(map(str, row.flags)), row in comparison.invented
-            event = RowCompared(0.0, "ar", row.name, row.text, flags, row.partial, invented, start, end, row.lenient)
-            if (row.text or row.flags) and self._rows.get(row.name) != event:
+            event = RowCompared(
+                self._told_row_ms(), "ar", row.name, row.text, flags, row.partial, invented, start, end, row.lenient
+            )
+            before = self._rows.get(row.name)
+            if (row.text or row.flags) and (before is None or replace(before, ms=event.ms) != event):
                 self._rows[row.name] = event
                 self._emit(event)
         if finished:
             counts = {str(flag): n for flag, n in comparison.counts.items()}
             self._emit(Judged(self._lane_ms(), "ar", comparison.outcome, counts))
+
+    def _told_row_ms(self) -> float:
+        """Of the baseline's lane: the moment, or its end where the other lane runs already."""
+        ended = self.trace("lane_end", "ar")
+        return ended[0].ms if ended else self._lane_ms()
 
     def _work(self, lane: Lane, ms: float) -> None:
         until = time.perf_counter() + ms / 1000

@@ -5,13 +5,13 @@
 function createClocks(faces) {
   const shown = new Map(Object.keys(faces).map((lane) => [lane, null]));
 
-  // The lanes as the fold has them.
-  return function show(lanes) {
+  // The lanes as the fold has them; `length` is that of a replay, which may go back.
+  return function show(lanes, length) {
     for (const [lane, before] of shown) {
       const { ms, ended } = lanes[lane];
-      shown.set(lane, ms === null || ended ? ms : Math.max(before ?? 0, ms));
+      shown.set(lane, length || ms === null || ended ? ms : Math.max(before ?? 0, ms));
     }
-    const longest = Math.max(...shown.values(), 1e-9);
+    const longest = length ?? Math.max(...shown.values(), 1e-9);
     for (const [lane, ms] of shown) {
       const { number, unit, span } = faces[lane];
       const [digits, name] = ms === null ? [MISSING, ''] : duration(ms);

@@ -16,6 +16,7 @@ function blankState() {
     judged: null, // the `judged` event
     end: null, // the `end` event
     changed: new Set(), // rows to draw again
+    isNew: true, // nothing of it was drawn yet
   };
 }
 

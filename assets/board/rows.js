@@ -2,31 +2,43 @@
 // and filled in place.
 
 function createRows(template, fields, invented) {
-  const nodes = new Map(); // row of the state -> its element
+  const nodes = { fields: new Map(), invented: new Map() }; // name -> its element
 
-  function made(row, group) {
+  function made(row, kind, group) {
     const node = template.content.firstElementChild.cloneNode(true);
     node.dataset.field = row.name;
     setCut(node.querySelector('.name'), row.name, [row.name, row.description].filter(Boolean).join('\n'));
     group.append(node);
-    nodes.set(row, node);
+    nodes[kind].set(row.name, node);
     return node;
   }
 
-  // Rows of another schema than the one drawn: all of them anew.
-  function reset() {
-    for (const node of nodes.values()) node.remove();
-    nodes.clear();
-    fields.scrollTop = invented.scrollTop = 0;
+  // Rows of another schema than the one drawn: all of them anew. Invented keys come and go.
+  function fit(state) {
+    const names = [...state.rows.keys()];
+    const drawn = [...nodes.fields.keys()];
+    if (drawn.length && (drawn.length !== names.length || drawn.some((name, i) => name !== names[i]))) {
+      for (const node of nodes.fields.values()) node.remove();
+      nodes.fields.clear();
+      fields.scrollTop = 0;
+    }
+    for (const [name, node] of nodes.invented) {
+      if (state.invented.has(name)) continue;
+      node.remove();
+      nodes.invented.delete(name);
+    }
   }
 
   return function show(state) {
-    const drawn = [...nodes.keys()];
-    if (drawn.some((row) => state.rows.get(row.name) !== row && state.invented.get(row.name) !== row)) reset();
-    for (const row of state.rows.values()) if (!nodes.has(row)) fill(made(row, fields), row, state);
-    for (const row of state.invented.values()) if (!nodes.has(row)) fill(made(row, invented), row, state);
-    for (const row of state.changed) fill(nodes.get(row), row, state);
+    fit(state);
+    for (const [kind, rows, group] of [['fields', state.rows, fields], ['invented', state.invented, invented]]) {
+      for (const row of rows.values()) {
+        const node = nodes[kind].get(row.name);
+        if (!node || state.isNew || state.changed.has(row)) fill(node ?? made(row, kind, group), row, state);
+      }
+    }
     state.changed.clear();
+    state.isNew = false;
   };
 }
 
@@ -38,7 +50,7 @@ function fill(node, row, state) {
   node.querySelector('.share').title = decided ? shares(decided) : '';
   fillWritten(node.querySelector('.ar'), row);
   fillFlags(node.querySelector('.flags'), flagsOf(row, state));
-  node.dataset.verdict = row.flags.at(-1) ?? '';
+  node.dataset.verdict = flagsOf(row, state).at(-1) ?? '';
   node.classList.toggle('decided', Boolean(decided));
 }
 
@@ -77,11 +89,14 @@ function atLeast({ unread_mass: rest = 0 }) {
 }
 
 function flagsOf(row, state) {
-  const flags = [...row.flags];
+  // On the common axis of a replay the baseline may write a value before the other lane has decided it.
+  const flags = row.flags.filter((flag) => row.decided || !BETWEEN_LANES.has(flag));
   if (row.partial) flags.push(state.end || state.lanes.ar.ended ? 'partial' : 'writing');
   if (!flags.length && row.text) flags.push('open');
   return flags;
 }
+
+const BETWEEN_LANES = new Set(['same', 'differs']);
 
 function fillFlags(cell, flags) {
   const key = flags.join(' ');

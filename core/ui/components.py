@@ -24,6 +24,9 @@ _BOARD_PARTS = (
     "board/fold.js",
     "board/clock.js",
     "board/phases.js",
+    "board/tape.js",
+    "board/captions.js",
+    "board/player.js",
     "board/rows.js",
     "board/raw.js",
     "board/highlight.js",
@@ -48,7 +51,7 @@ class Board(gr.HTML):
         )
 
     def postprocess(self, value: Log) -> dict[str, str]:
-        return {"run": value.run, "log": value.lines}
+        return {"run": value.run, "log": value.lines, "recorded": value.recorded}
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object"}

@@ -19,6 +19,7 @@ from core.trace import Event, RunEnded, to_lines
 class Log:
     run: str = ""
     lines: str = ""
+    recorded: bool = False  # of an earlier run, saved
 
     @classmethod
     def prepared(cls, schema: StructuredSchema) -> Log:
@@ -26,6 +27,11 @@ class Log:
         # The names apart: JavaScript does not keep the order of keys such as "10" and "2".
         line = {"kind": "prepared", "names": [field.name for field in schema], "schema": schema.to_json()}
         return cls(uuid.uuid4().hex, json.dumps(line, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def of(cls, recording: Iterable[Event]) -> Log:
+        """A run that is over, as it was saved."""
+        return cls(uuid.uuid4().hex, to_lines(recording), recorded=True)
 
     @classmethod
     def refused(cls, message: str) -> Log:

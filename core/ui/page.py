@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import gradio as gr
 
 from core.presets import Preset
 from core.resident import Resident
+from core.trace import Event
 from core.ui.benchmark import add_benchmark
 from core.ui.components import Board, Notice
 from core.ui.endpoints import add_endpoints
 from core.ui.log import Log
 from core.ui.modes import MODES, STYLES
 from core.ui.views import preset_note, schema_note, schema_text
-from core.ui.wiring import Parts, Settings, wire
+from core.ui.wiring import Parts, Settings, Shown, wire
 
 TITLE = "Parallel constrained decoding beside streamed JSON"
 LEDE = (
@@ -24,15 +26,23 @@ LEDE = (
 ORDERS = [("PCD first", "pcd"), ("Baseline first", "ar")]
 
 
-def build(resident: Resident, presets: Sequence[Preset]) -> gr.Blocks:
+def build(
+    resident: Resident, presets: Sequence[Preset], recordings: Mapping[str, Sequence[Event]] = MappingProxyType({})
+) -> gr.Blocks:
+    """`recordings`: by preset id, the events of a run that the page shows before any model is there."""
+
+    def shown(preset: Preset) -> Log:
+        events = recordings.get(preset.id)
+        return Log.of(events) if events else Log.prepared(preset.schema)
+
     with gr.Blocks(title=TITLE, fill_width=True) as page:
         model = _masthead()
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Race", id="race"):
-                parts = _race(model, presets)
+                parts = _race(model, presets, shown)
             with gr.Tab("Benchmark", id="benchmark"):
                 add_benchmark(page, resident, presets)
-        wire(page, parts, resident, presets)
+        wire(page, parts, resident, presets, shown)
         add_endpoints(resident)
     return page
 
@@ -43,7 +53,7 @@ def _masthead() -> Notice:
         return Notice(elem_id="model")
 
 
-def _race(model: Notice, presets: Sequence[Preset]) -> Parts:
+def _race(model: Notice, presets: Sequence[Preset], shown: Shown) -> Parts:
     """Controls and editors, and the board beside them."""
     first = presets[0]
     with gr.Row(elem_id="bench"):
@@ -68,7 +78,7 @@ def _race(model: Notice, presets: Sequence[Preset]) -> Parts:
             )
             verdict = Notice(schema_note(first.schema), elem_id="verdict")
         with gr.Column(elem_id="result"):
-            board = Board(Log.prepared(first.schema), elem_id="board")
+            board = Board(shown(first), elem_id="board")
     return Parts(model, preset, about, run, stop, settings, context, schema, verdict, board)
 
 

@@ -6,7 +6,7 @@ Nothing here is shared between users but the table of runs in progress.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -59,26 +59,34 @@ class Parts:
     board: Board
 
 
+#: What the board shows of a preset before anything was run.
+Shown = Callable[[Preset], Log]
+
 # Handlers are coroutines: gradio's few worker threads may all be waiting for the engine.
 
 
-def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Preset]) -> None:
+def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Preset], shown: Shown) -> None:
     runs = Runs(resident)
     drawn = gr.State(_names(presets[0].schema))  # the fields that the board has rows for
-    _wire_presets(parts, presets)
+    _wire_presets(parts, presets, runs, drawn, shown)
     _wire_schema(parts, runs, drawn)
     _wire_runs(parts, runs, drawn)
     _wire_model(page, parts, resident)
 
 
-def _wire_presets(parts: Parts, presets: Sequence[Preset]) -> None:
+def _wire_presets(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr.State, shown: Shown) -> None:
+    """A preset comes with what is shown of it: its recording, or its rows."""
     by_id = {preset.id: preset for preset in presets}
 
-    async def fill(chosen: str) -> tuple[Note, str, str]:
+    async def fill(chosen: str, request: gr.Request) -> tuple[Any, ...]:
         preset = by_id[chosen]
-        return preset_note(preset), preset.context, schema_text(preset.schema)
+        inputs = preset_note(preset), preset.context, schema_text(preset.schema)
+        if request.session_hash in runs:  # a run is never disturbed
+            return *inputs, gr.skip(), gr.skip()
+        return *inputs, shown(preset), _names(preset.schema)
 
-    parts.preset.input(fill, parts.preset, [parts.about, parts.context, parts.schema], **_AT_ONCE)
+    outputs = [parts.about, parts.context, parts.schema, parts.board, drawn]
+    parts.preset.input(fill, parts.preset, outputs, **_AT_ONCE)
 
 
 def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:

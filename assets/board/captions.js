@@ -1,0 +1,35 @@
+// What happens at a moment of a replay, in words that the events give.
+
+function captionOf(tape, state, ms) {
+  return [pcdCaption(tape, state, ms), writingCaption(tape, state, ms)].filter(Boolean).join(' ');
+}
+
+function pcdCaption(tape, { lanes: { pcd }, rows }, ms) {
+  if (pcd.ended) return `PCD has decided ${counted(rows.size, 'field')} in ${counted(pcd.passes, 'pass', 'passes')}.`;
+  const doing = tape.doing('pcd', ms);
+  if (!doing) return '';
+  const { name, from, to, tokens } = doing;
+  const fields = `, for all ${counted(rows.size, 'field')} at once`;
+  const what = `${PHASES.get(name) ?? name}${TREES.has(name) ? fields : ''}`;
+  const size = tokens === undefined ? '' : `, ${counted(tokens, 'token')}`;
+  return `PCD: ${what}${size}, ${duration(ms - from).join(' ')} of ${duration(to - from).join(' ')}.`;
+}
+
+function writingCaption(tape, { lanes: { ar } }, ms) {
+  if (ar.ended) return `The baseline has written ${counted(ar.tokens, 'token')} in ${counted(ar.passes, 'pass', 'passes')}.`;
+  const doing = tape.doing('ar', ms);
+  if (!doing) return '';
+  if (doing.name !== 'writing') {
+    const size = doing.tokens === undefined ? '' : ` of ${counted(doing.tokens, 'token')}`;
+    return `The baseline reads its prompt${size}.`;
+  }
+  const last = ar.characters.slice(-MOST_WRITTEN).join('').split('\n').at(-1).trim();
+  return `The baseline has written ${counted(ar.tokens ?? 0, 'token')}${last ? `, now: ${last}` : ''}.`;
+}
+
+const TREES = new Set(['tree', 'context + tree']);
+const MOST_WRITTEN = 48; // characters
+
+function counted(count, one, several = `${one}s`) {
+  return `${(count ?? 0).toLocaleString('en')} ${count === 1 ? one : several}`;
+}

@@ -1,0 +1,136 @@
+// The player: moves along a tape at a speed that is always shown. Its clock can be another
+// than the browser's, so that a test can say how late it is.
+
+const SPEEDS = new Map([['1×', 1], ['½×', 1 / 2], ['1/10×', 1 / 10], ['1/50×', 1 / 50]]);
+const EDGE = 1e-6; // milliseconds that a slider or a sum of frames may miss a moment by
+
+function createPlayer(parts, show) {
+  const clock = window.replayClock ?? { now: () => performance.now(), frame: (call) => requestAnimationFrame(call) };
+  const calm = matchMedia('(prefers-reduced-motion: reduce)');
+  let tape;
+  let position = 0;
+  let playing = false;
+  let speed = '1×';
+  let last; // when the position was right
+
+  function draw() {
+    const at = tape ? position : 0;
+    parts.replay.hidden = !tape;
+    setText(parts['replay.time'], tape ? `${duration(at).join(' ')} of ${duration(tape.length).join(' ')}` : '');
+    parts['replay.scrub'].max = tape?.length ?? 1;
+    parts['replay.scrub'].value = at;
+    parts['replay.scrub'].ariaValueText = parts['replay.time'].textContent;
+    setText(parts['replay.play'].firstElementChild, playing ? '⏸' : '▶');
+    setText(parts['replay.play'].lastElementChild, playing ? 'Pause' : 'Play');
+    parts['replay.head'].style.left = `${tape ? (100 * at) / tape.length : 0}%`;
+    for (const button of parts['replay.speeds'].children) {
+      button.ariaPressed = String(button.textContent === speed);
+    }
+  }
+
+  function seek(ms) {
+    if (!tape) return;
+    position = Math.min(Math.max(0, ms), tape.length);
+    if (position >= tape.length - EDGE) [position, playing] = [tape.length, false];
+    draw();
+    show(tape, position);
+  }
+
+  function step() {
+    if (!playing) return;
+    const now = clock.now();
+    const moved = (now - last) * SPEEDS.get(speed);
+    last = now;
+    seek(position + moved);
+    if (playing) clock.frame(step);
+  }
+
+  function play() {
+    if (!tape) return;
+    if (calm.matches) {
+      seek(tape.length);
+      return;
+    }
+    if (position >= tape.length) position = 0;
+    [playing, last] = [true, clock.now()];
+    seek(position);
+    clock.frame(step);
+  }
+
+  function pause() {
+    playing = false;
+    draw();
+  }
+
+  const deeds = {
+    play: () => (playing ? pause() : play()),
+    restart: () => { pause(); seek(0); },
+    back: () => { pause(); seek(tape.before(position - EDGE)); },
+    forward: () => { pause(); seek(tape.after(position + EDGE)); },
+    full: () => { pause(); seek(tape.length); },
+  };
+
+  function setSpeed(name) {
+    if (playing) step();
+    speed = name;
+    draw();
+  }
+
+  for (const name of SPEEDS.keys()) {
+    const button = parts['replay.speeds'].appendChild(document.createElement('button'));
+    button.textContent = name;
+    button.addEventListener('click', () => setSpeed(name));
+  }
+  for (const [name, deed] of Object.entries(deeds)) parts[`replay.${name}`].addEventListener('click', () => tape && deed());
+  parts['replay.scrub'].addEventListener('input', ({ target: { value } }) => {
+    playing = false;
+    seek(Number(value));
+  });
+  draw();
+
+  return {
+    // A finished run is put in at its end: its result comes first.
+    load(next) {
+      [tape, playing, position] = [next, false, next.length];
+      drawLanes(parts, next);
+      draw();
+    },
+    eject() {
+      [tape, playing, position] = [undefined, false, 0];
+      draw();
+    },
+    press: (name) => tape && deeds[name](),
+    setSpeed,
+    seek,
+    get position() { return position; },
+    get playing() { return playing; },
+  };
+}
+
+// Both lanes on the one axis: a bar each, cut at its phases.
+function drawLanes(parts, { length, intervals }) {
+  for (const [lane, own] of Object.entries(intervals)) {
+    const bar = parts[`replay.${lane}`];
+    fit(bar, own.length, 'i');
+    own.forEach(({ name, from, to }, i) => {
+      const segment = bar.children[i];
+      segment.style.left = `${(100 * from) / length}%`;
+      segment.style.width = `${(100 * (to - from)) / length}%`;
+      setTitle(segment, `${LANE_NAMES[lane]}: ${name}, ${duration(to - from).join(' ')}`);
+    });
+  }
+}
+
+// The keys of the player, wherever no control wants them.
+const PLAYER_KEYS = { ' ': 'play', ArrowLeft: 'back', ArrowRight: 'forward', r: 'restart', R: 'restart' };
+
+function listenForKeys(board, player) {
+  addEventListener('keydown', (event) => {
+    const name = PLAYER_KEYS[event.key];
+    const { target } = event;
+    if (!name || event.ctrlKey || event.metaKey || event.altKey || !board.offsetParent) return;
+    if (target.closest?.('input, textarea, select, button, a, [contenteditable], [role="tab"], [role="row"], [role="button"]')) return;
+    player.press(name);
+    event.preventDefault();
+  });
+}
