@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from core.engine import default_of
 from core.models import ModelNotFound, require_known
 from core.presets import PresetError, load_presets
+from core.recordings import load_recordings
 from core.resident import Resident
 from core.ui.launch import launch
 from core.ui.page import build
@@ -27,7 +28,9 @@ def main() -> None:
     files = TemporaryDirectory(prefix="pcd-")  # for what the page offers; Gradio's own folder is one for all, and stays
     os.environ.setdefault("GRADIO_TEMP_DIR", files.name)
     resident = Resident()
-    page = build(resident, load_presets())
+    presets = load_presets()
+    recordings = {name: recording.events for name, recording in load_recordings(presets).items()}
+    page = build(resident, presets, recordings)
     launch(page, given.host, given.port)
     resident.start(given.model, backend=given.backend, dtype=given.dtype, offline=given.offline)
     try:

@@ -31,7 +31,7 @@ function createBoard(element) {
       showRaw[name](state.lanes[name]);
     }
     drawSummary(parts, state);
-    setCut(parts['replay.caption'], caption);
+    setCut(parts['replay.caption'], caption || 'A finished run can be played again, as fast or as slowly as you like.');
     showRows(state);
     highlight.paint();
   }
@@ -47,6 +47,7 @@ function createBoard(element) {
         [run, read, state, events] = [id, 0, blankState(), []];
         player.eject();
         highlight.clear();
+        drawLanes(parts, { length: 1, intervals: { pcd: [], ar: [] } });
       }
       const end = log.lastIndexOf('\n') + 1;
       const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
@@ -71,14 +72,15 @@ const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick']);
 // Where what is shown comes from, in the words of the run itself.
 function drawBadge(parts, recorded, events) {
   const run = events.find(({ kind }) => kind === 'run');
-  parts.badge.hidden = !run;
-  parts.badge.dataset.source = recorded ? 'recorded' : 'live';
-  if (!run) return;
-  const { machine, device, model, dtype, mode, date, versions } = run;
-  const made = `${date.slice(0, 10)}, ${Object.entries(versions ?? {}).map((pair) => pair.join(' ')).join(', ')}`;
-  const where = [machine, device].filter(Boolean).join(', ');
-  setText(parts.badge.children[0], recorded ? '● RECORDED' : '◉ LIVE');
-  setCut(parts.badge.children[1], `${where}, ${model}, ${dtype}, baseline mode ${mode}, ${made}`);
+  const [source, words] = !run ? ['none', 'NOT RUN YET'] : recorded ? ['recorded', '● RECORDED'] : ['live', '◉ LIVE'];
+  parts.badge.dataset.source = source;
+  setText(parts.badge.children[0], words);
+  setCut(parts.badge.children[1], run ? conditionsOf(run) : '');
+}
+
+function conditionsOf({ machine, device, model, dtype, mode, date, versions }) {
+  const made = Object.entries(versions ?? {}).map((pair) => pair.join(' '));
+  return [machine, device, model, dtype, `baseline mode ${mode}`, date.slice(0, 10), ...made].filter(Boolean).join(', ');
 }
 
 function face(parts, lane) {

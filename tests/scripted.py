@@ -149,6 +149,7 @@ class ScriptedRace:
         self._asked = self._lane_started = time.perf_counter()
         self._values: dict[str, Choice] = {}
         self._rows: dict[str, RowCompared] = {}
+        self._written_ms = 0.0  # when the last token stood there
         self._engine_ms: dict[str, float] = {}
         self._told_ms = 0.0  # of the running lane, by its phases
 
@@ -265,6 +266,7 @@ class ScriptedRace:
             passes, forced = passes + (not is_forced), forced + is_forced
             written += text
             times.append(self._lane_ms())
+            self._written_ms = times[-1]
             self._emit(TokenWritten(times[-1], "ar", tokens, text, tokens, passes, forced=is_forced))
             self._compare(written, finished=False)
             if tokens == self.engine.limit:
@@ -284,7 +286,7 @@ class ScriptedRace:
             start, end = spans.get(row.name, (-1, -1))
             flags, invented = tuple(map(str, row.flags)), row in comparison.invented
             event = RowCompared(
-                self._told_row_ms(), "ar", row.name, row.text, flags, row.partial, invented, start, end, row.lenient
+                self._written_ms, "ar", row.name, row.text, flags, row.partial, invented, start, end, row.lenient
             )
             before = self._rows.get(row.name)
             if (row.text or row.flags) and (before is None or replace(before, ms=event.ms) != event):
@@ -293,11 +295,6 @@ class ScriptedRace:
         if finished:
             counts = {str(flag): n for flag, n in comparison.counts.items()}
             self._emit(Judged(self._lane_ms(), "ar", comparison.outcome, counts))
-
-    def _told_row_ms(self) -> float:
-        """Of the baseline's lane: the moment, or its end where the other lane runs already."""
-        ended = self.trace("lane_end", "ar")
-        return ended[0].ms if ended else self._lane_ms()
 
     def _work(self, lane: Lane, ms: float) -> None:
         until = time.perf_counter() + ms / 1000

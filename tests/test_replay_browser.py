@@ -152,8 +152,8 @@ def test_another_preset_shows_its_rows_and_the_recorded_one_its_recording_again(
     before = screen(page)
     choose(page, MANY.title)
     expect(page.locator(".rows:not(.invented) .row[data-field]")).to_have_count(len(MANY.schema))
-    expect(part(page, "replay")).to_be_hidden()
-    expect(part(page, "badge")).to_be_hidden()
+    expect(part(page, "replay.play")).to_be_disabled()
+    expect(part(page, "badge")).to_have_text("NOT RUN YET")
     choose(page, FOUR.title)
     expect(part(page, "badge")).to_contain_text("RECORDED")
     assert screen(page) == before
@@ -269,9 +269,9 @@ def test_a_stopped_run_has_no_replay(open_page: OpenPage, resident: ScriptedResi
         expect_phase(page, "running")
         page.locator("#stop").click()
         expect_phase(page, "stopped")
-        expect(part(page, "replay")).to_be_hidden()
+        expect(part(page, "replay.play")).to_be_disabled()
         choose(page, FOUR.title)
         run_to_the_end(page)
-        expect(part(page, "replay")).to_be_visible()
+        expect(part(page, "replay.play")).to_be_enabled()
     finally:
         resident.status = Status("loading", "converting", 0.4)

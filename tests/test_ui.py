@@ -78,7 +78,7 @@ def test_run_is_queued_and_stop_is_not(config: dict) -> None:
     assert dependency(config, "run", "click")["queue"] is not False
     assert dependency(config, "run", "click")["trigger_mode"] == "once"
     assert dependency(config, "stop", "click")["queue"] is False
-    assert dependency(config, "schema", "change")["trigger_mode"] == "always_last"
+    assert dependency(config, "schema", "input")["trigger_mode"] == "always_last"
 
 
 def test_no_event_draws_a_progress_overlay(config: dict) -> None:

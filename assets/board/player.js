@@ -2,7 +2,7 @@
 // than the browser's, so that a test can say how late it is.
 
 const SPEEDS = new Map([['1×', 1], ['½×', 1 / 2], ['1/10×', 1 / 10], ['1/50×', 1 / 50]]);
-const EDGE = 1e-6; // milliseconds that a slider or a sum of frames may miss a moment by
+const EDGE = 0.002; // milliseconds that a slider or a sum of frames may miss a moment by; events tell microseconds
 
 function createPlayer(parts, show) {
   const clock = window.replayClock ?? { now: () => performance.now(), frame: (call) => requestAnimationFrame(call) };
@@ -15,14 +15,14 @@ function createPlayer(parts, show) {
 
   function draw() {
     const at = tape ? position : 0;
-    parts.replay.hidden = !tape;
-    setText(parts['replay.time'], tape ? `${duration(at).join(' ')} of ${duration(tape.length).join(' ')}` : '');
+    parts.replay.disabled = !tape;
+    setText(parts['replay.time'], tape ? `${duration(at).join(' ')} of ${duration(tape.length).join(' ')}` : MISSING);
     parts['replay.scrub'].max = tape?.length ?? 1;
     parts['replay.scrub'].value = at;
     parts['replay.scrub'].ariaValueText = parts['replay.time'].textContent;
     setText(parts['replay.play'].firstElementChild, playing ? '⏸' : '▶');
     setText(parts['replay.play'].lastElementChild, playing ? 'Pause' : 'Play');
-    parts['replay.head'].style.left = `${tape ? (100 * at) / tape.length : 0}%`;
+    parts['replay.head'].style.transform = `translateX(${tape ? (100 * at) / tape.length : 0}%)`;
     for (const button of parts['replay.speeds'].children) {
       button.ariaPressed = String(button.textContent === speed);
     }

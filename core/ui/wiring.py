@@ -80,12 +80,12 @@ def _wire_presets(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr
 
     async def fill(chosen: str, request: gr.Request) -> tuple[Any, ...]:
         preset = by_id[chosen]
-        inputs = preset_note(preset), preset.context, schema_text(preset.schema)
+        inputs = preset_note(preset), preset.context, schema_text(preset.schema), schema_note(preset.schema)
         if request.session_hash in runs:  # a run is never disturbed
             return *inputs, gr.skip(), gr.skip()
         return *inputs, shown(preset), _names(preset.schema)
 
-    outputs = [parts.about, parts.context, parts.schema, parts.board, drawn]
+    outputs = [parts.about, parts.context, parts.schema, parts.verdict, parts.board, drawn]
     parts.preset.input(fill, parts.preset, outputs, **_AT_ONCE)
 
 
@@ -100,7 +100,8 @@ def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
         return schema_note(schema), Log.prepared(schema), _names(schema)
 
     outputs = [parts.verdict, parts.board, drawn]
-    parts.schema.change(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
+    # What is typed, not what a preset puts there: a late check of the one before would take the board from it.
+    parts.schema.input(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
 
 
 def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
