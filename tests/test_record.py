@@ -79,7 +79,8 @@ def test_nothing_in_a_trace_is_edited(command, monkeypatch):
 
     monkeypatch.setattr(command.engines[-1], "race", race)
     assert command("mine.json")[0] == 0
-    (events,) = told
+    warm_up, events = told
+    assert [event.lane for event in warm_up if event.kind == "lane_end"] == ["pcd"]
     assert (command.out / "mine.jsonl").read_text() == to_lines(event for event in events if not event.live)
 
 
@@ -278,7 +279,7 @@ def test_ctrl_c_keeps_what_is_recorded_and_stops_the_engine(command, monkeypatch
 
     def second(*given, **options):
         asked.append(given)
-        if len(asked) == 2:
+        if len(asked) == 4:  # the second preset's, after its lane that is thrown away
             engine.backend.stop_at = engine.backend.passes + 3
         return race(*given, **options)
 

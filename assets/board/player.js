@@ -20,7 +20,7 @@ function createPlayer(parts, show) {
     parts['replay.scrub'].max = tape?.length ?? 1;
     parts['replay.scrub'].value = at;
     parts['replay.scrub'].ariaValueText = parts['replay.time'].textContent;
-    setText(parts['replay.play'].firstElementChild, playing ? '⏸' : '▶');
+    setText(parts['replay.play'].firstElementChild, playing ? '❚❚' : '▶');
     setText(parts['replay.play'].lastElementChild, playing ? 'Pause' : 'Play');
     parts['replay.head'].style.transform = `translateX(${tape ? (100 * at) / tape.length : 0}%)`;
     for (const button of parts['replay.speeds'].children) {
