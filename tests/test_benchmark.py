@@ -761,7 +761,7 @@ def test_the_command_ends_with_3_where_races_failed(command):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--preset", "mine"], "preset 'mine' is unknown; use one of: code_audit, customs_tariff"),
+        (["--preset", "mine"], "preset 'mine' is unknown; use one of: code_audit, content_moderation"),
         (["--preset", "code_audit,"], "preset '' is unknown"),
         (["--preset", "\x1b[2J"], "preset '\\x1b[2J' is unknown"),
         (["--preset", "none.json"], "none.json: No such file or directory; give the path of a preset file"),

@@ -1,4 +1,4 @@
-"""The embedded model: the numbers of the four presets against plain forwards, one race, one command."""
+"""The embedded model: the numbers of the presets against plain forwards, one race, one command."""
 
 import enum
 import json

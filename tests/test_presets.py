@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,50 @@ def test_every_expected_value_is_a_choice_of_its_field(preset: Preset) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, fields", [("fintech_fraud", 4), ("code_audit", 4), ("customs_tariff", 1), ("support_triage", 28)]
+    "name, fields",
+    [
+        ("code_audit", 4),
+        ("content_moderation", 12),
+        ("customs_tariff", 1),
+        ("fintech_fraud", 4),
+        ("spam_phishing", 9),
+        ("support_triage", 28),
+        ("talk_routing", 8),
+        ("time_zone", 1),
+    ],
 )
-def test_the_classic_scenarios_have_their_sizes(name: str, fields: int) -> None:
+def test_the_scenarios_have_their_sizes(name: str, fields: int) -> None:
     assert len(PRESETS[name].schema) == fields
+
+
+#: Set aside for examples: RFC 2606 (names) and RFC 5737 (addresses).
+NOBODYS = re.compile(r"(.+\.)?example(\.(com|net|org))?|(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+")
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_addresses_in_a_text_are_nobodys(preset: Preset) -> None:
+    found = re.findall(r"(?:\w@|://|\[)([\w-]+(?:\.[\w-]+)+)", preset.context)
+    assert [address for address in found if not NOBODYS.fullmatch(address)] == []
+
+
+def test_a_false_mail_shows_one_address_and_opens_another() -> None:
+    mail = PRESETS["spam_phishing"]
+    [(opened, shown)] = re.findall(r'<a href="https://([^/"]+)[^"]*">https://([^/<]+)', mail.context)
+    assert (opened != shown) is mail.expected["link_hides_target"]
+
+
+@pytest.mark.parametrize(
+    "name, field, start",
+    [
+        ("fintech_fraud", "fraud_pattern", "ACCOUNT_"),
+        ("fintech_fraud", "routing", "HOLD_FOR_"),
+        ("spam_phishing", "action", "BLOCK_AND_"),
+        ("talk_routing", "next_step", "PASS_TO_"),
+    ],
+)
+def test_choices_that_people_shall_watch_begin_alike(name: str, field: str, start: str) -> None:
+    assert start in PRESETS[name].look_for
+    assert len([choice for choice in PRESETS[name].schema[field].choices if str(choice).startswith(start)]) == 2
 
 
 def test_the_tariff_has_255_choices_that_are_distinct_without_their_codes() -> None:

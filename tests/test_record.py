@@ -201,7 +201,7 @@ def test_a_disk_that_is_full_leaves_the_recording_that_was_there(command, monkey
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["mine"], "preset 'mine' is unknown; use one of: code_audit, customs_tariff"),
+        (["mine"], "preset 'mine' is unknown; use one of: code_audit, content_moderation"),
         (["none.json"], "none.json: No such file or directory"),
         (["bad.json"], "bad.json: a preset is a JSON object with 'context' and 'schema'"),
         (["nameless.json"], "nameless.json: its id is ''; give it one of letters, digits, - and _"),
