@@ -288,7 +288,7 @@ def test_ctrl_c_keeps_what_is_recorded_and_stops_the_engine(command, monkeypatch
     code, out, err = command("mine.json", "lost.json", "fintech_fraud")
     assert not engine.backend.is_inside, "a thread that dies inside a pass takes the process along"
     assert (code, err) == (130, "stopped; 1 of 3 are recorded\n") and out.startswith("mine: ")
-    assert names(command.out) == ["mine.jsonl"] and len(asked) == 2
+    assert names(command.out) == ["mine.jsonl"] and len(asked) == 4
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     engine.owner.submit(lambda _: None).result()
     assert engine.backend.passes <= engine.backend.stop_at + 1, "the rest of the race is run for nobody"
