@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core.compare import compare
-from core.presets import Preset
+from core.presets import Preset, load_presets
 from core.recordings import Recording, RecordingError, load_recordings, recording_file
 from core.schema import StructuredSchema
 from core.trace import LaneStarted, from_line, load, save
@@ -166,3 +166,15 @@ def test_a_trace_of_before_there_were_paths_and_machines_is_a_recording(tmp_path
     recording = Recording.load(file)
     assert recording.is_of(PRESET) and recording.run.machine == ""
     assert load(file)[0] == from_line(json.dumps(lines[0]))
+
+
+# --- what is shipped ---
+
+
+@pytest.mark.parametrize("preset", load_presets(), ids=lambda preset: preset.id)
+def test_every_preset_has_a_recording_of_a_real_cold_run(preset):
+    recording = load_recordings([preset])[preset.id]
+    run = recording.run
+    assert (run.model, run.cache, run.order) == ("qwen2.5-coder-1.5b", "off", ("pcd", "ar"))
+    assert run.mode == ("schema" if preset.pcd_loses else "json") and run.machine and run.versions
+    assert recording.file.stat().st_size < 200_000

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from core.presets import load_presets
+from core.recordings import load_recordings
 from core.resident import Status
-from core.trace import Event, FieldDecided, LaneEnded, RunStarted, TokenWritten
+from core.trace import Event, FieldDecided, LaneEnded, RowCompared, RunStarted, TokenWritten
 from core.ui.page import build
 from tests.chromium import CHROMIUM, FLAGS, PATIENCE_MS, choose, expect_phase, part, run_to_the_end, spy_on
 from tests.scripted import FOUR, MANY, PRESETS, READY, ScriptedEngine, ScriptedRace, ScriptedResident, served
@@ -275,3 +277,51 @@ def test_a_stopped_run_has_no_replay(open_page: OpenPage, resident: ScriptedResi
         expect(part(page, "replay.play")).to_be_enabled()
     finally:
         resident.status = Status("loading", "converting", 0.4)
+
+
+# --- what is shipped ---
+
+SHIPPED = load_presets()
+RECORDED = load_recordings(SHIPPED)
+
+
+@pytest.fixture(scope="module")
+def shipped_url(resident: ScriptedResident) -> Iterator[str]:
+    with served(build(resident, SHIPPED, {name: recording.events for name, recording in RECORDED.items()})) as url:
+        yield url
+
+
+@pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.id)
+def test_a_recording_replays_to_the_screen_that_its_result_says(browser: Browser, shipped_url: str, preset) -> None:
+    recording = RECORDED[preset.id]
+    complaints: list[str] = []
+    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    spy_on(page, shipped_url, complaints)
+    page.goto(shipped_url)
+    expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
+    if preset is not SHIPPED[0]:
+        choose(page, preset.title)
+    rows = page.locator(".rows:not(.invented) .row[data-field]")
+    expect(rows).to_have_count(len(preset.schema))
+    expect(rows.first.locator(".name")).to_have_text(preset.schema.fields[0].name)
+    expect_phase(page, "done")
+    for moment_of in (0, length(recording.events) / 2, length(recording.events)):
+        go_to(page, moment_of)
+    expect_phase(page, "done")
+    decided = [event for event in recording.events if isinstance(event, FieldDecided)]
+    assert rows.locator(".pcd").all_text_contents() == [json.dumps(e.value, ensure_ascii=False) for e in decided]
+    for lane in ("pcd", "ar"):
+        end = one(recording.events, LaneEnded, lane)
+        assert part(page, f"{lane}.raw").text_content() == end.text
+        assert part(page, f"{lane}.tokens").text_content() == str(end.tokens)
+    last = {event.name: event for event in recording.events if isinstance(event, RowCompared) and not event.invented}
+    assert page.locator(".rows:not(.invented) .row[data-field] .flags").count() == len(preset.schema)
+    for name, row in last.items():
+        shown = page.locator(f'.rows:not(.invented) .row[data-field="{name}"]')
+        assert (shown.locator(".ar").text_content() or "").startswith(row.text)
+        assert shown.get_attribute("data-verdict") == row.flags[-1]
+    speed_up = recording.end.speed_up
+    assert speed_up and part(page, "factor").text_content() == f"{speed_up:.{2 if speed_up < 10 else 1}f}×"
+    assert recording.run.machine and recording.run.machine in (part(page, "badge").text_content() or "")
+    page.context.close()
+    assert complaints == []
