@@ -11,7 +11,11 @@ function createBoard(element) {
   );
   const showRows = createRows(parts.row, parts.rows, parts.invented);
   const showRaw = { pcd: createRaw(panes.pcd, false), ar: createRaw(panes.ar, true) };
-  const highlight = createHighlight(board, [parts.rows, parts.invented, panes.pcd, panes.ar]);
+  const inspector = createInspector(parts);
+  let drawn = blankState();
+  const highlight = createHighlight(board, [parts.rows, parts.invented, panes.pcd, panes.ar], (field) => {
+    inspector.draw(drawn, field);
+  });
   const player = createPlayer(parts, (tape, ms) => {
     const then = tape.at(ms);
     draw(then, { caption: captionOf(tape, then, ms), length: tape.length });
@@ -33,7 +37,9 @@ function createBoard(element) {
     drawSummary(parts, state);
     setCut(parts['replay.caption'], caption || 'A finished run can be played again, as fast or as slowly as you like.');
     showRows(state);
+    drawn = state;
     highlight.paint();
+    inspector.draw(state, highlight.selected);
   }
 
   // What a finished run has told can be played again; one that was stopped or failed has told no whole.

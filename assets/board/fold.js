@@ -35,6 +35,7 @@ function blankLane() {
     cache: null,
     how: '', // how it ended
     characters: [], // of its JSON
+    written: [], // its tokens: { text, from, to, forced, ms }, `from` and `to` in characters
     members: new Map(), // by their start in the JSON: { name, start, end }
   };
 }
@@ -103,7 +104,9 @@ const FOLD = {
   },
 
   token(state, event, lane) {
+    const from = lane.characters.length;
     addText(lane, event.text);
+    lane.written.push({ text: event.text, from, to: lane.characters.length, forced: event.forced, ms: event.ms });
     if (!lane.firstToken) state.message = 'The baseline writes token by token.';
     lane.tokens = event.tokens;
     lane.passes = event.passes;

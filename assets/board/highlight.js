@@ -1,7 +1,7 @@
 // One field, the same everywhere: hover, focus and tap light up its row and its members
 // in both texts; selecting it also scrolls those into view, inside their panes.
 
-function createHighlight(board, panes) {
+function createHighlight(board, panes, onSelect) {
   let hot; // under the pointer or focused
   let selected;
   let pointer = ''; // where it was last
@@ -27,6 +27,7 @@ function createHighlight(board, panes) {
   function select(field) {
     selected = field;
     paint();
+    onSelect(field);
     if (field !== undefined) panes.forEach((pane) => reveal(pane, field));
   }
 
@@ -48,7 +49,9 @@ function createHighlight(board, panes) {
     event.target.tabIndex = 0;
   });
   board.addEventListener('focusout', () => heat(undefined));
-  board.addEventListener('click', (event) => select(fieldOf(event)));
+  board.addEventListener('click', (event) => {
+    if (!event.target.closest('button, input')) select(fieldOf(event)); // a control is about what is selected
+  });
   board.addEventListener('keydown', (event) => {
     const field = fieldOf(event);
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -59,7 +62,7 @@ function createHighlight(board, panes) {
     event.preventDefault();
   });
 
-  return { paint, clear: () => { hot = undefined; select(undefined); } };
+  return { paint, get selected() { return selected; }, clear: () => { hot = undefined; select(undefined); } };
 }
 
 function reveal(pane, field) {

@@ -69,7 +69,7 @@ function share(decided) {
   return decided.cardinality === 1 ? 'fixed' : atLeast(decided) + percent(decided.probability);
 }
 
-const LISTED = 8; // choices in a tooltip
+const LISTED = 8; // choices in a tooltip, and of a decision that is looked into at first
 
 // What the bar's tooltip says: the likeliest choices, and how much the model wanted any of them.
 function shares(decided) {

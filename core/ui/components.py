@@ -27,6 +27,7 @@ _BOARD_PARTS = (
     "board/tape.js",
     "board/captions.js",
     "board/player.js",
+    "board/inspector.js",
     "board/rows.js",
     "board/raw.js",
     "board/highlight.js",
