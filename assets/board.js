@@ -53,7 +53,6 @@ function createBoard(element) {
         [run, read, state, events] = [id, 0, blankState(), []];
         player.eject();
         highlight.clear();
-        drawLanes(parts, { length: 1, intervals: { pcd: [], ar: [] } });
       }
       const end = log.lastIndexOf('\n') + 1;
       const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
@@ -63,7 +62,6 @@ function createBoard(element) {
       const tape = news.length ? tapeOf(events) : undefined;
       if (tape) {
         player.load(tape);
-        player.seek(tape.length);
       } else if (news.length || !events.length) {
         for (const event of news) fold(state, event);
         draw(state);

@@ -1,13 +1,15 @@
 """Fixtures that several test files share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from core.engine_torch import TorchBackend
 from tests import fakes
+from tests.chromium import CHROMIUM, FLAGS
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +32,11 @@ def tiny(checkpoint: Callable[[str, str], Path]) -> Callable[..., TorchBackend]:
         return TorchBackend.load(checkpoint(architecture, lexicon), dtype=dtype, device="cpu")
 
     return loaded
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from core.resident import Status
 from core.ui.page import build
 from core.ui.results import HEADINGS
 from core.wording import escaped
-from tests.chromium import CHROMIUM, FLAGS, PATIENCE_MS, expect_phase, part, spy_on
+from tests.chromium import CHROMIUM, PATIENCE_MS, expect_phase, part, spy_on
 from tests.scripted import FOUR, HOSTILE, MANY, READY, ScriptedEngine, ScriptedResident, served
 
 OpenPage = Callable[..., Page]
@@ -32,14 +32,6 @@ pytestmark = [
 VEGA = ("WARN The input spec uses Vega-Lite", 'WARN y-scale\'s "zero" is dropped', 'WARN Dropping "fit-y" because')
 
 EVIL = replace(FOUR, id=HOSTILE, title=f"Evil {HOSTILE}")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

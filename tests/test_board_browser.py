@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from core.resident import Status
 from core.trace import Event, LaneEnded, LaneStarted, PhaseEnded, RunEnded, TokenWritten
@@ -21,7 +21,6 @@ from core.ui.page import build
 from core.ui.views import schema_text
 from tests.chromium import (
     CHROMIUM,
-    FLAGS,
     PATIENCE_MS,
     choose,
     expect_phase,
@@ -53,14 +52,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from core.presets import load_presets
 from core.recordings import Recording, load_recordings
 from core.trace import FieldDecided, RowCompared, TokenWritten
 from core.ui.page import build
-from tests.chromium import CHROMIUM, FLAGS, PATIENCE_MS, choose, expect_phase, part, spy_on
+from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, spy_on
 from tests.scripted import ScriptedEngine, ScriptedResident, served
 
 pytestmark = [
@@ -21,14 +21,6 @@ pytestmark = [
 
 PRESETS = load_presets()
 RECORDED = load_recordings(PRESETS)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

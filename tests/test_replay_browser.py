@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from core.presets import load_presets
 from core.recordings import load_recordings
 from core.resident import Status
 from core.trace import Event, FieldDecided, LaneEnded, RowCompared, RunStarted, TokenWritten
 from core.ui.page import build
-from tests.chromium import CHROMIUM, FLAGS, PATIENCE_MS, choose, expect_phase, part, run_to_the_end, spy_on
+from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, run_to_the_end, spy_on
 from tests.scripted import FOUR, MANY, PRESETS, READY, ScriptedEngine, ScriptedRace, ScriptedResident, served
 
 pytestmark = [
@@ -34,14 +34,6 @@ window.replayClock = {
 """
 
 OpenPage = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 def told_by(engine: ScriptedEngine) -> list[Event]:

@@ -6,16 +6,15 @@ const LOW_MASS = 0.1; // of any allowed choice
 
 function createInspector(parts) {
   let all = false; // whether every choice is listed
-  let shown; // the field
+  let last = []; // the state and the field that were drawn
   parts['inspector.more'].addEventListener('click', () => {
     all = !all;
-    draw(last.state, shown);
+    draw(...last);
   });
-  let last = {};
 
   function draw(state, name) {
-    if (name !== shown) all = false;
-    [shown, last] = [name, { state }];
+    if (name !== last[1]) all = false;
+    last = [state, name];
     const row = state.rows.get(name) ?? state.invented.get(name);
     parts.inspector.hidden = !row;
     if (!row) return;

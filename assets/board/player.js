@@ -91,19 +91,16 @@ function createPlayer(parts, show) {
   return {
     // A finished run is put in at its end: its result comes first.
     load(next) {
-      [tape, playing, position] = [next, false, next.length];
+      tape = next;
       drawLanes(parts, next);
-      draw();
+      seek(next.length);
     },
     eject() {
       [tape, playing, position] = [undefined, false, 0];
+      drawLanes(parts, { length: 1, intervals: { pcd: [], ar: [] } });
       draw();
     },
     press: (name) => tape && deeds[name](),
-    setSpeed,
-    seek,
-    get position() { return position; },
-    get playing() { return playing; },
   };
 }
 
