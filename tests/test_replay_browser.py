@@ -235,6 +235,20 @@ def test_captions_say_what_the_events_say(open_page: OpenPage, recording) -> Non
     expect(caption).to_contain_text(f"has written {written} token")
 
 
+def test_one_frame_is_asked_for_at_a_time_whatever_is_pressed(open_page: OpenPage) -> None:
+    page = open_page()
+    part(page, "replay.restart").click()
+    for name in ("1/50×", "½×", "1/10×"):
+        part(page, "replay.play").click()
+        page.get_by_role("button", name=name, exact=True).click()
+        part(page, "replay.play").click()
+    part(page, "replay.play").click()
+    assert page.evaluate("window.replayClock.frames.length") == 1
+    let_pass(page, 100)
+    assert moment(page) == pytest.approx(10, abs=0.01)
+    assert page.evaluate("window.replayClock.frames.length") == 1
+
+
 def test_with_reduced_motion_play_shows_the_end_at_once(open_page: OpenPage, recording) -> None:
     page = open_page(reduced_motion="reduce")
     part(page, "replay.restart").click()

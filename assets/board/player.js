@@ -12,6 +12,7 @@ function createPlayer(parts, show) {
   let playing = false;
   let speed = '1×';
   let last; // when the position was right
+  let isAsked = false; // whether a frame is on its way
 
   function draw() {
     const at = tape ? position : 0;
@@ -36,13 +37,23 @@ function createPlayer(parts, show) {
     show(tape, position);
   }
 
-  function step() {
+  function advance() {
     if (!playing) return;
     const now = clock.now();
     const moved = (now - last) * SPEEDS.get(speed);
     last = now;
     seek(position + moved);
-    if (playing) clock.frame(step);
+  }
+
+  // One frame is asked for at a time, however often somebody plays, pauses or changes the speed.
+  function step() {
+    if (isAsked || !playing) return;
+    isAsked = true;
+    clock.frame(() => {
+      isAsked = false;
+      advance();
+      step();
+    });
   }
 
   function play() {
@@ -54,7 +65,7 @@ function createPlayer(parts, show) {
     if (position >= tape.length) position = 0;
     [playing, last] = [true, clock.now()];
     seek(position);
-    clock.frame(step);
+    step();
   }
 
   function pause() {
@@ -71,7 +82,7 @@ function createPlayer(parts, show) {
   };
 
   function setSpeed(name) {
-    if (playing) step();
+    advance();
     speed = name;
     draw();
   }
