@@ -20,11 +20,16 @@ function createBoard(element) {
     const then = tape.at(ms);
     draw(then, { caption: captionOf(tape, then, ms), length: tape.length });
   });
+  const panels = createPanels(board, parts, (name) => drawPanel(name));
   let state = blankState();
   let events = []; // of the run that is shown
   let run;
   let read = 0; // of the log, up to the last whole line
+  let given; // what the page gave last, also while another run is shown
   listenForKeys(board, player);
+
+  // What a panel shows is made when it is opened, and again when another run is shown.
+  function drawPanel() {}
 
   function draw(state, { caption = '', length } = {}) {
     board.dataset.phase = state.phase;
@@ -47,25 +52,32 @@ function createBoard(element) {
     return events.at(-1)?.kind === 'end' && events.at(-1).state === 'done' ? createTape(events) : undefined;
   }
 
+  // A log: its run's id, its lines, and whether it is of an earlier run.
+  function put({ run: id, log, recorded }) {
+    if (id !== run || log.length < read) {
+      [run, read, state, events] = [id, 0, blankState(), []];
+      player.eject();
+      highlight.clear();
+    }
+    const end = log.lastIndexOf('\n') + 1;
+    const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
+    read = end;
+    events.push(...news.filter(({ kind }) => !LIVE.has(kind)));
+    drawBadge(parts, recorded, events);
+    const tape = news.length ? tapeOf(events) : undefined;
+    if (tape) {
+      player.load(tape);
+    } else if (news.length || !events.length) {
+      for (const event of news) fold(state, event);
+      draw(state);
+    }
+    if (news.length) panels.draw();
+  }
+
   return {
-    show({ run: id, log, recorded }) {
-      if (id !== run || log.length < read) {
-        [run, read, state, events] = [id, 0, blankState(), []];
-        player.eject();
-        highlight.clear();
-      }
-      const end = log.lastIndexOf('\n') + 1;
-      const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
-      read = end;
-      events.push(...news.filter(({ kind }) => !LIVE.has(kind)));
-      drawBadge(parts, recorded, events);
-      const tape = news.length ? tapeOf(events) : undefined;
-      if (tape) {
-        player.load(tape);
-      } else if (news.length || !events.length) {
-        for (const event of news) fold(state, event);
-        draw(state);
-      }
+    show(log) {
+      given = log;
+      put(log);
     },
   };
 }

@@ -31,9 +31,12 @@ _BOARD_PARTS = (
     "board/rows.js",
     "board/raw.js",
     "board/highlight.js",
+    "board/panels.js",
     "board.js",
 )
 _MOUNT = "const shown = {}(element); watch('value', () => shown.show(props.value)); shown.show(props.value);"
+# A function of its own, so that the browser can put the same script into a report.
+_BOARD = "const boardScript = function () {\n%s\nreturn createBoard;\n};\nconst createBoard = boardScript();\n"
 
 
 # The values have defaults because gradio makes a component anew, without its value, when an event skips it.
@@ -46,7 +49,7 @@ class Board(gr.HTML):
         super().__init__(
             value=value,
             html_template=asset("board.html"),
-            js_on_load=script() + "".join(map(asset, _BOARD_PARTS)) + _MOUNT.format("createBoard"),
+            js_on_load=_BOARD % (script() + "".join(map(asset, _BOARD_PARTS))) + _MOUNT.format("createBoard"),
             apply_default_css=False,
             **options,
         )
