@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from core.notation import parsed
@@ -19,6 +19,34 @@ class PresetError(ValueError):
 
 
 @dataclass(frozen=True)
+class Change:
+    """One fact of a text that may be another."""
+
+    label: str  # the new fact, in a few words
+    before: str  # stands in the text once
+    after: str
+
+    @classmethod
+    def of(cls, given: Mapping[str, object], context: str) -> Change:
+        """From a preset's `change`. Raises `ValueError`."""
+        if not isinstance(given, Mapping) or set(given) != {"label", "from", "to"}:
+            raise ValueError(f"'change' is {given!r}; give it a label, from and to")
+        label, before, after = (given[key] for key in ("label", "from", "to"))
+        if not all(isinstance(text, str) and text for text in (label, before, after)):
+            raise ValueError(f"'change' is {given!r}; give texts that are not empty")
+        if (count := context.count(before)) != 1:
+            raise ValueError(f"'change' replaces {before!r}, which stands {count} times in the context; once is right")
+        return cls(label, before, after)
+
+    def flipped(self, context: str) -> str | None:
+        """The text with the other fact; None where neither stands in it."""
+        for one, other in ((self.before, self.after), (self.after, self.before)):
+            if one in context:
+                return context.replace(one, other)
+        return None
+
+
+@dataclass(frozen=True)
 class Preset:
     context: str
     schema: StructuredSchema
@@ -31,6 +59,16 @@ class Preset:
     look_for: str = ""
     #: where the baseline is the faster lane: why
     pcd_loses: str = ""
+    #: one fact that may be changed, to see what follows from it
+    change: Change | None = None
+
+    @property
+    def changed(self) -> Preset | None:
+        """The same scenario with its fact changed; nothing is expected of it."""
+        if not self.change:
+            return None
+        context = self.context.replace(self.change.before, self.change.after)
+        return replace(self, id=f"{self.id}_changed", context=context, expected={}, change=None)
 
     @classmethod
     def load(cls, file: Path) -> Preset:
@@ -41,7 +79,8 @@ class Preset:
             texts = {key: data[key] for key in _TEXTS if key in data}
             if bad := next((key for key, text in texts.items() if not isinstance(text, str)), None):
                 raise ValueError(f"{bad!r} is {texts[bad]!r}; give a text")
-            return cls(schema=schema, expected=data.get("expected", {}), **texts)
+            change = Change.of(data["change"], data["context"]) if "change" in data else None
+            return cls(schema=schema, expected=data.get("expected", {}), change=change, **texts)
         except OSError as error:
             raise PresetError(f"{file}: {error.strerror}; give the path of a preset file") from None
         except (KeyError, TypeError) as error:

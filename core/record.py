@@ -19,7 +19,7 @@ from core.grammar import MODES, Mode
 from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible, leave
 from core.models import ModelNotFound, ProgressBar
 from core.presets import Preset, PresetError, known_presets, preset_file
-from core.recordings import FOLDER, Recording, RecordingError, recording_file
+from core.recordings import FOLDER, Recording, RecordingError, recording_file, with_changed
 from core.trace import Event, Judged, Lane, LaneEnded, RunEnded, save
 from core.trials import Case
 from core.wording import escaped
@@ -32,8 +32,9 @@ FILE_NAME = re.compile(r"\w[\w-]*", re.ASCII)
 
 EPILOG = f"""\
 every preset is raced once: PCD first, nothing cached, the baseline in mode json, or schema for a preset that
-says why PCD loses. A recording is the trace of that race, unedited, as OUTPUT/ID.jsonl; it is written whole or
-not at all, and the one that was there before is replaced. stdout has a line for each.
+says why PCD loses. A preset that has a fact to change is raced a second time with it, as ID_changed. A recording
+is the trace of that race, unedited, as OUTPUT/ID.jsonl; it is written whole or not at all, and the one that was
+there before is replaced. stdout has a line for each.
 
 examples:
   python -m core.record --all
@@ -119,13 +120,13 @@ def _presets(names: Sequence[str]) -> list[Preset]:
     presets: dict[str, Preset] = {}
     for name in names:
         file = preset_file(name)
-        preset = Preset.load(file)
-        if not FILE_NAME.fullmatch(preset.id):
-            raise PresetError(f"{file}: its id is {preset.id!r}; give it one of letters, digits, - and _")
-        if preset.id in presets:
-            raise PresetError(f"{file}: preset {preset.id!r} is given twice; give it once")
-        Case.of(preset, str(file))
-        presets[preset.id] = preset
+        for preset in with_changed([Preset.load(file)]):
+            if not FILE_NAME.fullmatch(preset.id):
+                raise PresetError(f"{file}: its id is {preset.id!r}; give it one of letters, digits, - and _")
+            if preset.id in presets:
+                raise PresetError(f"{file}: preset {preset.id!r} is given twice; give it once")
+            Case.of(preset, str(file))
+            presets[preset.id] = preset
     return list(presets.values())
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,14 +76,25 @@ class Recording:
         return (self.preset, self.run.context, fields) == (preset.id, preset.context, preset.schema.key)
 
 
+def with_changed(presets: Iterable[Preset]) -> Iterator[Preset]:
+    """Each preset, and after it the same with its fact changed where it has one."""
+    for preset in presets:
+        yield preset
+        if changed := preset.changed:
+            yield changed
+
+
 def recording_file(preset: str, folder: Path = FOLDER) -> Path:
     return folder / f"{preset}.jsonl"
 
 
 def load_recordings(presets: Iterable[Preset], folder: Path = FOLDER) -> dict[str, Recording]:
-    """The recordings that there are, by the preset's id; one that cannot be used is logged and left out."""
+    """The recordings that there are, by the preset's id, those of a changed fact too.
+
+    One that cannot be used is logged and left out.
+    """
     found: dict[str, Recording] = {}
-    for preset in presets:
+    for preset in with_changed(presets):
         file = recording_file(preset.id, folder)
         if not file.exists():
             continue

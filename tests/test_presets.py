@@ -140,3 +140,41 @@ def test_a_preset_may_begin_with_a_byte_order_mark_and_may_not_be_nested_for_eve
     file.write_text("[" * 100_000)
     with pytest.raises(PresetError, match="is nested too deeply"):
         Preset.load(file)
+
+
+# --- a fact that may be another ---
+
+CHANGED = {name: preset for name, preset in PRESETS.items() if preset.change}
+
+
+@pytest.mark.parametrize("preset", CHANGED.values(), ids=CHANGED)
+def test_a_changed_fact_is_one_place_of_the_text_and_nothing_else(preset: Preset) -> None:
+    change, changed = preset.change, preset.changed
+    before, after = preset.context.split(change.before), changed.context.split(change.after)
+    assert len(before) == 2 and before == after
+    assert (changed.id, changed.expected, changed.schema) == (f"{preset.id}_changed", {}, preset.schema)
+    assert change.flipped(preset.context) == changed.context and change.flipped(changed.context) == preset.context
+    assert change.flipped("Neither of them.") is None
+
+
+def test_a_scenario_without_a_fact_to_change_has_no_changed_one() -> None:
+    assert PRESETS["time_zone"].changed is None
+    assert {"support_triage", "fintech_fraud", "spam_phishing"} == set(CHANGED)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("x", "'change' is 'x'; give it a label, from and to"),
+        ({"label": "x", "from": "Hello"}, "give it a label, from and to"),
+        ({"label": "x", "from": "Hello", "to": ""}, "give texts that are not empty"),
+        ({"label": 1, "from": "Hello", "to": "Bye"}, "give texts that are not empty"),
+        ({"label": "x", "from": "Bye", "to": "Hello"}, "replaces 'Bye', which stands 0 times in the context"),
+        ({"label": "x", "from": "l", "to": "k"}, "replaces 'l', which stands 2 times in the context; once is right"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused_by_name(tmp_path: Path, change: object, message: str) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"context": "Hello", "schema": {"polite": {"type": "boolean"}}, "change": change}))
+    with pytest.raises(PresetError, match=rf"mine\.json: .*{re.escape(message)}"):
+        Preset.load(file)

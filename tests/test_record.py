@@ -126,9 +126,10 @@ def test_the_line_says_what_must_stand_beside_the_ratio(command, answer, words):
 def test_all_presets_are_recorded_and_found_again(command):
     code, out, _ = command("--all", "--model", "tiny")
     presets = load_presets()
-    assert code == 0 and len(out.splitlines()) == len(presets)
+    with_a_change = [preset for preset in presets if preset.change]
+    assert code == 0 and len(out.splitlines()) == len(presets) + len(with_a_change)
     found = load_recordings(presets, command.out)
-    assert found.keys() == {preset.id for preset in presets}
+    assert found.keys() == {preset.id for preset in [*presets, *(preset.changed for preset in with_a_change)]}
     assert {name for name, recording in found.items() if recording.run.mode == "schema"} == {
         preset.id for preset in presets if preset.pcd_loses
     }
@@ -143,7 +144,7 @@ def test_a_name_is_a_preset_of_ours_and_the_model_is_the_one_that_gives_sensible
         "dtype": "float32",
         "offline": True,
     }
-    assert names(command.out) == ["fintech_fraud.jsonl"]
+    assert names(command.out) == ["fintech_fraud.jsonl", "fintech_fraud_changed.jsonl"]
 
 
 def test_a_recording_that_was_there_is_replaced_and_no_other_is_touched(command):

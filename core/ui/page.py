@@ -16,7 +16,7 @@ from core.ui.endpoints import add_endpoints
 from core.ui.log import Log
 from core.ui.modes import MODES, STYLES
 from core.ui.views import preset_note, schema_note, schema_text
-from core.ui.wiring import Parts, Settings, Shown, wire
+from core.ui.wiring import Parts, Settings, Shown, change_button, wire
 
 TITLE = "Parallel constrained decoding beside streamed JSON"
 LEDE = (
@@ -29,7 +29,10 @@ ORDERS = [("PCD first", "pcd"), ("Baseline first", "ar")]
 def build(
     resident: Resident, presets: Sequence[Preset], recordings: Mapping[str, Sequence[Event]] = MappingProxyType({})
 ) -> gr.Blocks:
-    """`recordings`: by preset id, the events of a run that the page shows before any model is there."""
+    """`recordings`: by preset id, the events of a run that the page shows before any model is there.
+
+    That of a changed fact has the id of the changed preset.
+    """
 
     def shown(preset: Preset) -> Log:
         events = recordings.get(preset.id)
@@ -67,6 +70,7 @@ def _race(model: Notice, presets: Sequence[Preset], shown: Shown) -> Parts:
         with gr.Column(elem_id="editors"):
             about = Notice(preset_note(first), elem_id="about")
             context = gr.Textbox(first.context, label="Context", lines=9, max_lines=9, elem_id="context")
+            change = change_button(first, first.context, size="sm", elem_id="change")
             text = schema_text(first.schema)
             schema = gr.Code(
                 text,
@@ -79,7 +83,7 @@ def _race(model: Notice, presets: Sequence[Preset], shown: Shown) -> Parts:
             verdict = Notice(schema_note(first.schema), elem_id="verdict")
         with gr.Column(elem_id="result"):
             board = Board(shown(first), elem_id="board")
-    return Parts(model, preset, about, run, stop, settings, context, schema, verdict, board)
+    return Parts(model, preset, about, run, stop, settings, context, change, schema, verdict, board)
 
 
 def _settings() -> Settings:

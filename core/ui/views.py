@@ -29,6 +29,14 @@ def preset_note(preset: Preset) -> Note:
     return Note("\n".join(lines))
 
 
+def change_words(preset: Preset, context: str) -> str:
+    """On the button that changes one fact of a scenario, for the text as it stands."""
+    assert preset.change, "there is no such button without one"
+    if preset.change.before in context:
+        return f"Change one fact: {preset.change.label}"
+    return "Change it back" if preset.change.after in context else "The sentence to change is gone"
+
+
 def edited_schema(text: str) -> StructuredSchema | SchemaError:
     """The schema in the editor without what cannot be decided, or what is wrong with it."""
     try:

@@ -22,7 +22,7 @@ from core.ui.inputs import read_inputs
 from core.ui.log import Log
 from core.ui.note import Note
 from core.ui.runs import Runs
-from core.ui.views import edited_schema, model_note, preset_note, schema_note, schema_text
+from core.ui.views import change_words, edited_schema, model_note, preset_note, schema_note, schema_text
 
 #: How often the page looks whether the model has come further.
 LOADING_POLL_S = 0.2
@@ -54,6 +54,7 @@ class Parts:
     stop: gr.Button
     settings: Settings
     context: gr.Textbox
+    change: gr.Button
     schema: gr.Code
     verdict: Notice
     board: Board
@@ -62,13 +63,23 @@ class Parts:
 #: What the board shows of a preset before anything was run.
 Shown = Callable[[Preset], Log]
 
+
+@dataclass(frozen=True)
+class Drawn:
+    """What the board was last given."""
+
+    names: list[str]  # of the fields that it has rows for
+    is_recorded: bool = False  # an earlier run, or the rows for one: nothing of this session
+
+
 # Handlers are coroutines: gradio's few worker threads may all be waiting for the engine.
 
 
 def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Preset], shown: Shown) -> None:
     runs = Runs(resident)
-    drawn = gr.State(_names(presets[0].schema))  # the fields that the board has rows for
+    drawn = gr.State(Drawn(_names(presets[0].schema), is_recorded=True))
     _wire_presets(parts, presets, runs, drawn, shown)
+    _wire_change(parts, presets, drawn, shown)
     _wire_schema(parts, runs, drawn)
     _wire_runs(parts, runs, drawn)
     _wire_model(page, parts, resident)
@@ -80,24 +91,51 @@ def _wire_presets(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr
 
     async def fill(chosen: str, request: gr.Request) -> tuple[Any, ...]:
         preset = by_id[chosen]
-        inputs = preset_note(preset), preset.context, schema_text(preset.schema), schema_note(preset.schema)
+        texts = preset.context, schema_text(preset.schema)
+        inputs = preset_note(preset), *texts, schema_note(preset.schema)
         if request.session_hash in runs:  # a run is never disturbed
             return *inputs, gr.skip(), gr.skip()
-        return *inputs, shown(preset), _names(preset.schema)
+        return *inputs, shown(preset), Drawn(_names(preset.schema), is_recorded=True)
 
     outputs = [parts.about, parts.context, parts.schema, parts.verdict, parts.board, drawn]
     parts.preset.input(fill, parts.preset, outputs, **_AT_ONCE)
 
 
+def _wire_change(parts: Parts, presets: Sequence[Preset], drawn: gr.State, shown: Shown) -> None:
+    """Changes one fact of the text, and shows the recording of that where a recording is what is shown."""
+    by_id = {preset.id: preset for preset in presets}
+
+    async def change(chosen: str, context: str, drawn: Drawn) -> tuple[Any, Any]:
+        preset = by_id[chosen]
+        if not preset.change or (other := preset.change.flipped(context)) is None:
+            return gr.skip(), gr.skip()
+        scenario = next((p for p in (preset, preset.changed) if p.context == other), None)
+        fits = scenario and drawn == Drawn(_names(scenario.schema), is_recorded=True)
+        return other, shown(scenario) if scenario and fits else gr.skip()
+
+    async def label(chosen: str, context: str) -> gr.Button:
+        return change_button(by_id[chosen], context)
+
+    parts.change.click(change, [parts.preset, parts.context, drawn], [parts.context, parts.board], **_AT_ONCE)
+    parts.context.change(label, [parts.preset, parts.context], parts.change, trigger_mode="always_last", **_AT_ONCE)
+
+
+def change_button(preset: Preset, context: str, **options: Any) -> gr.Button:
+    if not preset.change:
+        return gr.Button(visible=False, **options)
+    can = preset.change.flipped(context) is not None
+    return gr.Button(change_words(preset, context), visible=True, interactive=can, **options)
+
+
 def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     """Checks the schema as it is typed, and gives the board its rows before a run needs them."""
 
-    async def check(text: str, drawn_names: list[str], request: gr.Request) -> tuple[Note, Any, Any]:
+    async def check(text: str, drawn: Drawn, request: gr.Request) -> tuple[Note, Any, Any]:
         schema = await asyncio.to_thread(edited_schema, text)  # a long one would hold up the pages of others
         # A result stays on the board until its rows no longer fit; a run is never disturbed.
-        if isinstance(schema, SchemaError) or _names(schema) == drawn_names or request.session_hash in runs:
+        if isinstance(schema, SchemaError) or _names(schema) == drawn.names or request.session_hash in runs:
             return schema_note(schema), gr.skip(), gr.skip()
-        return schema_note(schema), Log.prepared(schema), _names(schema)
+        return schema_note(schema), Log.prepared(schema), Drawn(_names(schema))
 
     outputs = [parts.verdict, parts.board, drawn]
     # What is typed, not what a preset puts there: a late check of the one before would take the board from it.
@@ -118,9 +156,9 @@ def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
         try:
             inputs = await asyncio.to_thread(read_inputs, context, schema, temperature, first_lane, mode, style, cache)
         except ValueError as error:
-            yield Log.refused(str(error)), gr.skip(), gr.skip(), []
+            yield Log.refused(str(error)), gr.skip(), gr.skip(), Drawn([])
             return
-        others = gr.Button(interactive=False), gr.Button(interactive=True), _names(inputs.schema)
+        others = gr.Button(interactive=False), gr.Button(interactive=True), Drawn(_names(inputs.schema))
         async with aclosing(runs.start(request.session_hash, inputs)) as logs:
             async for log in logs:
                 yield log, *others
