@@ -286,7 +286,7 @@ def test_ctrl_c_keeps_what_is_recorded_and_stops_the_engine(command, monkeypatch
 
     monkeypatch.setattr(engine, "race", second)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    code, out, err = command("mine.json", "lost.json", "fintech_fraud")
+    code, out, err = command("mine.json", "lost.json", "talk_routing")
     assert not engine.backend.is_inside, "a thread that dies inside a pass takes the process along"
     assert (code, err) == (130, "stopped; 1 of 3 are recorded\n") and out.startswith("mine: ")
     assert names(command.out) == ["mine.jsonl"] and len(asked) == 4
