@@ -56,7 +56,7 @@ def imported(given: Any, on_unsupported: OnUnsupported, source: Source | None = 
     """
     if on_unsupported not in get_args(OnUnsupported):
         raise SchemaError(f"on_unsupported {shown(on_unsupported)} is unknown; use 'error' or 'skip'")
-    source = source or _source(given)
+    source = source or source_of(given)
     if source == "pydantic":
         return _of_model(given, on_unsupported)
     if source == "json_schema":
@@ -83,7 +83,7 @@ def as_object(data: Any) -> dict[str, Any]:
     return data
 
 
-def _source(given: Any) -> Source:
+def source_of(given: Any) -> Source:
     """Fields are objects with a `type` of their own; JSON Schema has keywords in their place."""
     if isinstance(given, type) or hasattr(given, "model_json_schema"):
         return "pydantic"

@@ -29,7 +29,3 @@ function writingCaption(tape, { lanes: { ar } }, ms) {
 
 const TREES = new Set(['tree', 'context + tree']);
 const MOST_WRITTEN = 48; // characters
-
-function counted(count, one, several = `${one}s`) {
-  return `${(count ?? 0).toLocaleString('en')} ${count === 1 ? one : several}`;
-}

@@ -74,6 +74,10 @@ function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }
 
+function counted(count, one, several = `${one}s`) {
+  return `${(count ?? 0).toLocaleString('en')} ${count === 1 ? one : several}`;
+}
+
 function factor(speedUp) {
   return `${speedUp.toFixed(speedUp < 10 ? 2 : 1)}×`;
 }

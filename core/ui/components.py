@@ -1,6 +1,6 @@
-"""The two components of our own: the board, and a line of plain text.
+"""The components of our own: the board, the schema's table, and a line of plain text.
 
-Both are a static template, filled by JavaScript through `textContent` and `dataset` only:
+Each is a static template, filled by JavaScript through `textContent` and `dataset` only:
 gradio's templates would run what they are given (see `assets/`).
 """
 
@@ -15,6 +15,7 @@ import gradio as gr
 from core.ui.log import Log
 from core.ui.modes import script
 from core.ui.note import Note
+from core.ui.sheet import Sheet
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
@@ -34,8 +35,21 @@ _BOARD_PARTS = (
     "board/panels.js",
     "board.js",
 )
+_SHEET_PARTS = (
+    "board/text.js",
+    "editor/choice.js",
+    "editor/column.js",
+    "editor/draft.js",
+    "editor/chips.js",
+    "editor/card.js",
+    "editor/cards.js",
+    "editor/file.js",
+    "editor.js",
+)
 _MOUNT = "const shown = {}(element); watch('value', () => shown.show(props.value)); shown.show(props.value);"
 # A function of its own, so that the browser can put the same script into a report.
+# Sets the value and tells of it, as an input of gradio's own does.
+_SEND = "(text) => { props.value = { text }; trigger('input'); }"
 _BOARD = "const boardScript = function () {\n%s\nreturn createBoard;\n};\nconst createBoard = boardScript();\n"
 
 
@@ -56,6 +70,25 @@ class Board(gr.HTML):
 
     def postprocess(self, value: Log) -> dict[str, str]:
         return {"run": value.run, "log": value.lines, "recorded": value.recorded}
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "object"}
+
+
+class SchemaTable(gr.HTML):
+    """Draws a `Sheet`; an edit there is an `input`, its value `{"text"}` the new text of the schema."""
+
+    def __init__(self, value: Sheet = Sheet(), **options: Any) -> None:
+        super().__init__(
+            value=value,
+            html_template=asset("editor.html"),
+            js_on_load="".join(map(asset, _SHEET_PARTS)) + _MOUNT.format(f"((at) => createSheet(at, {_SEND}))"),
+            apply_default_css=False,
+            **options,
+        )
+
+    def postprocess(self, value: Sheet) -> dict[str, Any]:
+        return value.to_json()
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object"}

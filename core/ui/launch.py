@@ -14,7 +14,7 @@ MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono
 
 _PARTS = ("panels", "phases", "replay", "inspector", "table", "narrow")
 _BOARD = ("board.css", *(f"board/{part}.css" for part in _PARTS))
-STYLES = ("page.css", "notice.css", *_BOARD, "benchmark.css")
+STYLES = ("page.css", "notice.css", "editor.css", *_BOARD, "benchmark.css")
 
 
 def launch(page: gr.Blocks, host: str, port: int) -> str:

@@ -11,10 +11,11 @@ from core.presets import Preset
 from core.resident import Resident
 from core.trace import Event
 from core.ui.benchmark import add_benchmark
-from core.ui.components import Board, Notice
+from core.ui.components import Board, Notice, SchemaTable
 from core.ui.endpoints import add_endpoints
 from core.ui.log import Log
 from core.ui.modes import MODES, STYLES
+from core.ui.sheet import Sheet
 from core.ui.views import preset_note, schema_note, schema_text
 from core.ui.wiring import Parts, Settings, Shown, change_button, wire
 
@@ -72,6 +73,7 @@ def _race(model: Notice, presets: Sequence[Preset], shown: Shown) -> Parts:
             context = gr.Textbox(first.context, label="Context", lines=9, max_lines=9, elem_id="context")
             change = change_button(first, first.context, size="sm", elem_id="change")
             text = schema_text(first.schema)
+            table = SchemaTable(Sheet.of(text), elem_id="table")
             schema = gr.Code(
                 text,
                 language="json",
@@ -83,7 +85,7 @@ def _race(model: Notice, presets: Sequence[Preset], shown: Shown) -> Parts:
             verdict = Notice(schema_note(first.schema), elem_id="verdict")
         with gr.Column(elem_id="result"):
             board = Board(shown(first), elem_id="board")
-    return Parts(model, preset, about, run, stop, settings, context, change, schema, verdict, board)
+    return Parts(model, preset, about, run, stop, settings, context, change, table, schema, verdict, board)
 
 
 def _settings() -> Settings:

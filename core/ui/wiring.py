@@ -17,11 +17,12 @@ from core.presets import Preset
 from core.resident import Resident
 from core.schema import SchemaError, StructuredSchema
 from core.trace import Lane
-from core.ui.components import Board, Notice
+from core.ui.components import Board, Notice, SchemaTable
 from core.ui.inputs import read_inputs
 from core.ui.log import Log
 from core.ui.note import Note
 from core.ui.runs import Runs
+from core.ui.sheet import Sheet
 from core.ui.views import change_words, edited_schema, model_note, preset_note, schema_note, schema_text
 
 #: How often the page looks whether the model has come further.
@@ -55,6 +56,7 @@ class Parts:
     settings: Settings
     context: gr.Textbox
     change: gr.Button
+    table: SchemaTable
     schema: gr.Code
     verdict: Notice
     board: Board
@@ -81,6 +83,7 @@ def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Pr
     _wire_presets(parts, presets, runs, drawn, shown)
     _wire_change(parts, presets, drawn, shown)
     _wire_schema(parts, runs, drawn)
+    _wire_table(parts)
     _wire_runs(parts, runs, drawn)
     _wire_model(page, parts, resident)
 
@@ -140,6 +143,19 @@ def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     outputs = [parts.verdict, parts.board, drawn]
     # What is typed, not what a preset puts there: a late check of the one before would take the board from it.
     parts.schema.input(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
+    # An edit in the table is typed too; the text has it before the server is asked.
+    parts.table.input(None, parts.table, parts.schema, js="(sheet) => sheet.text", **_AT_ONCE)
+    parts.table.input(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
+
+
+def _wire_table(parts: Parts) -> None:
+    """The table follows the text, whoever puts it there; it knows the text before the server has read it."""
+
+    async def read(text: str) -> Sheet:
+        return await asyncio.to_thread(Sheet.of, text)
+
+    parts.schema.change(None, parts.schema, parts.table, js="(text) => ({ now: text })", **_AT_ONCE)
+    parts.schema.change(read, parts.schema, parts.table, trigger_mode="always_last", **_AT_ONCE)
 
 
 def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
