@@ -22,6 +22,7 @@ from core.ui.inputs import read_inputs
 from core.ui.log import Log
 from core.ui.note import Note
 from core.ui.runs import Runs
+from core.ui.sharing import wire_links
 from core.ui.views import edited_schema, model_note, preset_note, schema_note, schema_text
 
 #: How often the page looks whether the model has come further.
@@ -72,6 +73,7 @@ def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Pr
     _wire_schema(parts, runs, drawn)
     _wire_runs(parts, runs, drawn)
     _wire_model(page, parts, resident)
+    wire_links(page, parts, presets, shown, drawn)
 
 
 def _wire_presets(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr.State, shown: Shown) -> None:
