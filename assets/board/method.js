@@ -160,9 +160,13 @@ function listed(items) {
 
 // The method's panel: its text, and the citation line that can be copied.
 function createMethod(parts) {
+  let drawn; // the events that it was made from, and how much of them it says
   parts['method.cite'].addEventListener('click', () => copy(parts['method.citation'].textContent, parts['method.said']));
 
   return function draw(events, recorded) {
+    const told = events.filter(({ kind }) => MILESTONES.has(kind)).length;
+    if (drawn?.events === events && drawn.told === told) return; // hundreds of tokens change nothing in it
+    drawn = { events, told };
     drawMethod(parts['method.text'], methodOf(events, recorded));
     const citation = citationOf(events, recorded);
     setText(parts['method.citation'], citation);
@@ -170,6 +174,8 @@ function createMethod(parts) {
     parts['method.cite'].hidden = !citation;
   };
 }
+
+const MILESTONES = new Set(['run', 'warmup', 'lane_end', 'end']);
 
 function drawMethod(place, sections) {
   place.replaceChildren(...sections.map(({ title, lines }) => {

@@ -20,15 +20,22 @@ function createTake(board, parts, { template, askForLink, shown }) {
   }
   parts['take.share'].addEventListener('click', () => askForLink?.());
   parts['take.copy'].addEventListener('click', () => copy(parts['take.link'].value, parts['take.said'], parts['take.link']));
-  addEventListener('sharelink', ({ detail }) => {
-    const { page, link = '', refused = '' } = JSON.parse(detail);
+  addEventListener('sharelink', ({ detail }) => giveLink(JSON.parse(detail)));
+  for (const kind of ['input', 'change']) {
+    document.addEventListener(kind, ({ target }) => board.contains(target) || giveLink({})); // the link is of other inputs now
+  }
+
+  function giveLink({ page, link = '', refused = '' }) {
     parts['take.made'].hidden = !link;
     parts['take.link'].value = link && (page || location.origin + location.pathname) + link;
     setText(parts['take.said'], refused);
-  });
+  }
 
+  let drawn;
   return function draw() {
     const { events } = shown();
+    if (events !== drawn) giveLink({});
+    drawn = events;
     const run = events.find(({ kind }) => kind === 'run');
     const end = events.find(({ kind }) => kind === 'end');
     for (const name of Object.keys(makers)) {
