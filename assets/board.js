@@ -1,7 +1,9 @@
 // The board: reads the log's new lines, folds them, and draws the state.
 // Text from outside reaches the page through textContent, title and dataset only.
 
-function createBoard(element) {
+// `page`: what only the page that the board stands in can do.
+function createBoard(element, page = {}) {
+  const template = element.innerHTML;
   const board = element.querySelector('.board');
   const parts = Object.fromEntries([...board.querySelectorAll('[data-part]')].map((node) => [node.dataset.part, node]));
   const panes = { pcd: parts['pcd.raw'], ar: parts['ar.raw'] };
@@ -23,13 +25,19 @@ function createBoard(element) {
   const panels = createPanels(board, parts, (name) => drawPanel(name));
   let state = blankState();
   let events = []; // of the run that is shown
+  let shown = { log: '' }; // its log as it came
+  const drawMethodPanel = createMethod(parts);
+  const drawTake = createTake(board, parts, { ...page, template, shown: () => ({ ...shown, events }) });
   let run;
   let read = 0; // of the log, up to the last whole line
   let given; // what the page gave last, also while another run is shown
   listenForKeys(board, player);
 
   // What a panel shows is made when it is opened, and again when another run is shown.
-  function drawPanel() {}
+  function drawPanel(name) {
+    if (name === 'method') drawMethodPanel(events, shown.recorded);
+    if (name === 'take') drawTake();
+  }
 
   function draw(state, { caption = '', length } = {}) {
     board.dataset.phase = state.phase;
@@ -62,6 +70,7 @@ function createBoard(element) {
     const end = log.lastIndexOf('\n') + 1;
     const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
     read = end;
+    shown = { log: log.slice(0, end), recorded };
     events.push(...news.filter(({ kind }) => !LIVE.has(kind)));
     drawBadge(parts, recorded, events);
     const tape = news.length ? tapeOf(events) : undefined;

@@ -21,6 +21,11 @@ function pressStop(run = window.runPressed, tries = 20) {
   if (tries > 0 && run === window.runPressed) setTimeout(pressStop, 200, run, tries - 1);
 }
 
+// A link to inputs that is opened in a tab where the page stands already changes only the hash.
+addEventListener('hashchange', () => {
+  if (/^#(preset|own)=/.test(location.hash)) location.reload();
+});
+
 // The third clock, the browser's own: from the press of Run to the end on the screen.
 // Not on the board, which shows what a run's events say and nothing else.
 

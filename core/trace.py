@@ -254,21 +254,32 @@ def save(events: Iterable[Event], file: Path) -> None:
 
 
 def load(file: Path) -> tuple[Event, ...]:
-    """The events of a saved trace; raises `TraceError`."""
+    """The events of a saved trace, or of one that was taken from the page; raises `TraceError`."""
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
+        text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise TraceError(f"{file}: is no text in UTF-8") from None
     events = []
-    for number, line in enumerate(lines, start=1):
+    for where, line in _lines(text):
         try:
-            if line:
-                events.append(from_line(line))
+            events.append(from_line(line))
         except TraceError as error:
-            raise TraceError(f"{file}: line {number}: {error}") from None
+            raise TraceError(f"{file}: {where}: {error}") from None
     if not events:
         raise TraceError(f"{file}: holds no events")
     return tuple(events)
+
+
+def _lines(text: str) -> list[tuple[str, str]]:
+    """Each event as a line, and where it stands: in a line of its own, or in the list of one document."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None  # several lines, or nothing that could be read
+    events = document.get("events") if isinstance(document, dict) else None
+    if isinstance(events, list):
+        return [(f"event {number}", json.dumps(event)) for number, event in enumerate(events, start=1)]
+    return [(f"line {number}", line) for number, line in enumerate(text.split("\n"), start=1) if line]
 
 
 def _frozen(value: Any) -> Any:

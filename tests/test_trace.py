@@ -139,6 +139,37 @@ def test_a_file_that_is_no_trace_is_refused_by_name(tmp_path, content, message):
         load(file)
 
 
+def document(*events, **more):
+    return json.dumps({"method": ["how"], "events": [json.loads(to_lines([event])) for event in events]} | more)
+
+
+def test_a_trace_that_was_taken_from_the_page_has_the_same_events(tmp_path):
+    long = FieldDecided(41.0, "pcd", "n", 12345678901234567890123, 0.5, 0.5, 1, ((12345678901234567890123, 0.5),), 2)
+    for number, text in enumerate((document(*EXAMPLES, long), document(*EXAMPLES, long, more=[1]))):
+        file = tmp_path / f"{number}.json"
+        file.write_text(text, encoding="utf-8")
+        assert same(load(file), (*EXAMPLES, long))
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ('{"events": []}', "holds no events"),
+        ('{"events": 7}', "line 1: not a trace event"),
+        ('{"events": [null]}', "event 1: not a trace event: 'null'"),
+        ('{"events": [{"kind": "tick", "ms": 1.0, "lane": "ar"}, {}]}', "event 2: not a trace event: '{}'"),
+        ('{"events": [{"kind": "tick", "ms": 1.0, "lane": "ar"}', "line 1: not a trace event"),
+        ('{"events": ' + "[" * 100_000, "line 1: not a trace event"),
+        ("[]", "line 1: not a trace event"),
+    ],
+)
+def test_a_document_that_is_no_trace_is_refused_by_name(tmp_path, content, message):
+    file = tmp_path / "trace.json"
+    file.write_text(content)
+    with pytest.raises(TraceError, match=rf"trace\.json: {message}"):
+        load(file)
+
+
 def test_a_trace_of_before_there_were_paths_and_machines_is_read():
     new = [json.loads(to_lines([event])) for event in EXAMPLES if event.kind in ("run", "field")]
     old = [{key: value for key, value in data.items() if key not in ("machine", "path")} for data in new]

@@ -6,14 +6,16 @@ gradio's templates would run what they are given (see `assets/`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from core.presets import Preset
+from core.ui import modes, scenarios
 from core.ui.log import Log
-from core.ui.modes import script
 from core.ui.note import Note
 from core.ui.sheet import Sheet
 
@@ -29,6 +31,12 @@ _BOARD_PARTS = (
     "board/captions.js",
     "board/player.js",
     "board/inspector.js",
+    "board/scenario.js",
+    "board/method.js",
+    "board/csv.js",
+    "board/report.js",
+    "board/card.js",
+    "board/take.js",
     "board/rows.js",
     "board/raw.js",
     "board/highlight.js",
@@ -46,24 +54,29 @@ _SHEET_PARTS = (
     "editor/file.js",
     "editor.js",
 )
-_MOUNT = "const shown = {}(element); watch('value', () => shown.show(props.value)); shown.show(props.value);"
+_MOUNT = "const shown = {}; watch('value', () => shown.show(props.value)); shown.show(props.value);"
 # A function of its own, so that the browser can put the same script into a report.
 # Sets the value and tells of it, as an input of gradio's own does.
 _SEND = "(text) => { props.value = { text }; trigger('input'); }"
 _BOARD = "const boardScript = function () {\n%s\nreturn createBoard;\n};\nconst createBoard = boardScript();\n"
+# The page alone can read its inputs: `link` is answered by `core/ui/sharing.py`.
+_MOUNTED = "createBoard(element, { askForLink: () => trigger('link') })"
 
 
 # The values have defaults because gradio makes a component anew, without its value, when an event skips it.
 
 
 class Board(gr.HTML):
-    """Draws a `Log`: both lanes' clocks and where their time goes, a row per field, the JSON of both."""
+    """Draws a `Log`: both lanes' clocks and where their time goes, a row per field, the JSON of both.
 
-    def __init__(self, value: Log = Log(), **options: Any) -> None:
+    `presets`: those whose runs it can name.
+    """
+
+    def __init__(self, value: Log = Log(), presets: Sequence[Preset] = (), **options: Any) -> None:
         super().__init__(
             value=value,
             html_template=asset("board.html"),
-            js_on_load=_BOARD % (script() + "".join(map(asset, _BOARD_PARTS))) + _MOUNT.format("createBoard"),
+            js_on_load=_BOARD % board_script(presets) + _MOUNT.format(_MOUNTED),
             apply_default_css=False,
             **options,
         )
@@ -101,7 +114,7 @@ class Notice(gr.HTML):
         super().__init__(
             value=value,
             html_template='<p class="notice"><span></span><progress max="1" hidden></progress></p>',
-            js_on_load=asset("notice.js") + _MOUNT.format("createNotice"),
+            js_on_load=asset("notice.js") + _MOUNT.format("createNotice(element)"),
             apply_default_css=False,
             **options,
         )
@@ -111,6 +124,11 @@ class Notice(gr.HTML):
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object"}
+
+
+def board_script(presets: Iterable[Preset]) -> str:
+    """The board's functions, with the words that they take from Python."""
+    return modes.script() + scenarios.script(presets) + "".join(map(asset, _BOARD_PARTS))
 
 
 def asset(name: str) -> str:

@@ -12,7 +12,7 @@ from core.ui.components import asset
 SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
-_PARTS = ("panels", "phases", "replay", "inspector", "table", "narrow")
+_PARTS = ("panels", "take", "phases", "replay", "inspector", "table", "narrow")
 _BOARD = ("board.css", *(f"board/{part}.css" for part in _PARTS))
 STYLES = ("page.css", "notice.css", "editor.css", *_BOARD, "benchmark.css")
 
@@ -44,6 +44,6 @@ def theme() -> gr.themes.Base:
 
 
 def head() -> str:
-    """Style sheet and keyboard, in the head: gradio's `css` drops container queries."""
+    """Style sheet and keyboard, in the head: gradio's `css` drops container queries. A report takes the sheet by id."""
     style = "".join(map(asset, STYLES))
-    return f"<style>{style}</style><script>{asset('page.js')}</script>"
+    return f"<style id='styles'>{style}</style><script>{asset('page.js')}</script>"

@@ -42,6 +42,18 @@ class Log:
         return replace(self, lines=self.lines + to_lines(events))
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What the board was last given."""
+
+    names: tuple[str, ...] = ()  # of the fields that it has rows for
+    is_recorded: bool = False  # an earlier run, or the rows for one: nothing of this session
+
+    @classmethod
+    def of(cls, schema: StructuredSchema, *, is_recorded: bool = False) -> Drawn:
+        return cls(tuple(field.name for field in schema), is_recorded)
+
+
 def failure(message: str) -> RunEnded:
     """The end of a run that never reached the engine."""
     return RunEnded(0.0, "failed", message, None, ())

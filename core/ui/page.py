@@ -84,7 +84,7 @@ def _race(model: Notice, presets: Sequence[Preset], shown: Shown) -> Parts:
             )
             verdict = Notice(schema_note(first.schema), elem_id="verdict")
         with gr.Column(elem_id="result"):
-            board = Board(shown(first), elem_id="board")
+            board = Board(shown(first), presets, elem_id="board")
     return Parts(model, preset, about, run, stop, settings, context, change, table, schema, verdict, board)
 
 

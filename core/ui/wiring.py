@@ -19,9 +19,10 @@ from core.schema import SchemaError, StructuredSchema
 from core.trace import Lane
 from core.ui.components import Board, Notice, SchemaTable
 from core.ui.inputs import read_inputs
-from core.ui.log import Log
+from core.ui.log import Drawn, Log
 from core.ui.note import Note
 from core.ui.runs import Runs
+from core.ui.sharing import wire_links
 from core.ui.sheet import Sheet
 from core.ui.views import change_words, edited_schema, model_note, preset_note, schema_note, schema_text
 
@@ -66,26 +67,19 @@ class Parts:
 Shown = Callable[[Preset], Log]
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """What the board was last given."""
-
-    names: list[str]  # of the fields that it has rows for
-    is_recorded: bool = False  # an earlier run, or the rows for one: nothing of this session
-
-
 # Handlers are coroutines: gradio's few worker threads may all be waiting for the engine.
 
 
 def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Preset], shown: Shown) -> None:
     runs = Runs(resident)
-    drawn = gr.State(Drawn(_names(presets[0].schema), is_recorded=True))
+    drawn = gr.State(Drawn.of(presets[0].schema, is_recorded=True))
     _wire_presets(parts, presets, runs, drawn, shown)
     _wire_change(parts, presets, drawn, shown)
     _wire_schema(parts, runs, drawn)
     _wire_table(parts)
     _wire_runs(parts, runs, drawn)
     _wire_model(page, parts, resident)
+    wire_links(page, parts, presets, shown, drawn)
 
 
 def _wire_presets(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr.State, shown: Shown) -> None:
@@ -98,7 +92,7 @@ def _wire_presets(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr
         inputs = preset_note(preset), *texts, schema_note(preset.schema)
         if request.session_hash in runs:  # a run is never disturbed
             return *inputs, gr.skip(), gr.skip()
-        return *inputs, shown(preset), Drawn(_names(preset.schema), is_recorded=True)
+        return *inputs, shown(preset), Drawn.of(preset.schema, is_recorded=True)
 
     outputs = [parts.about, parts.context, parts.schema, parts.verdict, parts.board, drawn]
     parts.preset.input(fill, parts.preset, outputs, **_AT_ONCE)
@@ -113,7 +107,7 @@ def _wire_change(parts: Parts, presets: Sequence[Preset], drawn: gr.State, shown
         if not preset.change or (other := preset.change.flipped(context)) is None:
             return gr.skip(), gr.skip()
         scenario = next((p for p in (preset, preset.changed) if p.context == other), None)
-        fits = scenario and drawn == Drawn(_names(scenario.schema), is_recorded=True)
+        fits = scenario and drawn == Drawn.of(scenario.schema, is_recorded=True)
         return other, shown(scenario) if scenario and fits else gr.skip()
 
     async def label(chosen: str, context: str) -> gr.Button:
@@ -136,9 +130,9 @@ def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     async def check(text: str, drawn: Drawn, request: gr.Request) -> tuple[Note, Any, Any]:
         schema = await asyncio.to_thread(edited_schema, text)  # a long one would hold up the pages of others
         # A result stays on the board until its rows no longer fit; a run is never disturbed.
-        if isinstance(schema, SchemaError) or _names(schema) == drawn.names or request.session_hash in runs:
+        if isinstance(schema, SchemaError) or Drawn.of(schema).names == drawn.names or request.session_hash in runs:
             return schema_note(schema), gr.skip(), gr.skip()
-        return schema_note(schema), Log.prepared(schema), Drawn(_names(schema))
+        return schema_note(schema), Log.prepared(schema), Drawn.of(schema)
 
     outputs = [parts.verdict, parts.board, drawn]
     # What is typed, not what a preset puts there: a late check of the one before would take the board from it.
@@ -172,9 +166,9 @@ def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
         try:
             inputs = await asyncio.to_thread(read_inputs, context, schema, temperature, first_lane, mode, style, cache)
         except ValueError as error:
-            yield Log.refused(str(error)), gr.skip(), gr.skip(), Drawn([])
+            yield Log.refused(str(error)), gr.skip(), gr.skip(), Drawn()
             return
-        others = gr.Button(interactive=False), gr.Button(interactive=True), Drawn(_names(inputs.schema))
+        others = gr.Button(interactive=False), gr.Button(interactive=True), Drawn.of(inputs.schema)
         async with aclosing(runs.start(request.session_hash, inputs)) as logs:
             async for log in logs:
                 yield log, *others
@@ -204,7 +198,3 @@ def _wire_model(page: gr.Blocks, parts: Parts, resident: Resident) -> None:
         yield model_note(status)
 
     page.load(follow, None, parts.model, concurrency_limit=None, **_QUIET)
-
-
-def _names(schema: StructuredSchema) -> list[str]:
-    return [field.name for field in schema]
