@@ -9,7 +9,12 @@ function createBoard(element) {
   const showPhases = Object.fromEntries(
     ['pcd', 'ar'].map((name) => [name, createPhases(parts[`${name}.phases`], parts[`${name}.legend`])]),
   );
-  const showRows = createRows(parts.row, parts.rows, parts.invented);
+  const threshold = createThreshold(parts);
+  const changes = createChanges(parts);
+  const showRows = createRows(parts.row, parts.rows, parts.invented, (node, row, state) => {
+    threshold.mark(node, row);
+    changes.mark(node, row, state);
+  });
   const showRaw = { pcd: createRaw(panes.pcd, false), ar: createRaw(panes.ar, true) };
   const inspector = createInspector(parts);
   let drawn = blankState();
@@ -20,6 +25,7 @@ function createBoard(element) {
     const then = tape.at(ms);
     draw(then, { caption: captionOf(tape, then, ms), length: tape.length });
   });
+  const history = createHistory(parts, { open: (log) => put(log, 'earlier'), back: () => put(given), isBusy });
   const panels = createPanels(board, parts, (name) => drawPanel(name));
   let state = blankState();
   let events = []; // of the run that is shown
@@ -29,7 +35,14 @@ function createBoard(element) {
   listenForKeys(board, player);
 
   // What a panel shows is made when it is opened, and again when another run is shown.
-  function drawPanel() {}
+  function drawPanel(name) {
+    if (name === 'history') history.draw();
+  }
+
+  // Of the run that is shown: an earlier one is not opened while another goes on.
+  function isBusy() {
+    return GOING_ON.has(state.phase) && events.at(-1)?.kind !== 'end';
+  }
 
   function draw(state, { caption = '', length } = {}) {
     board.dataset.phase = state.phase;
@@ -42,6 +55,8 @@ function createBoard(element) {
     drawSummary(parts, state);
     setCut(parts['replay.caption'], caption || 'A finished run can be played again, as fast or as slowly as you like.');
     showRows(state);
+    threshold.draw(state);
+    changes.draw(state);
     drawn = state;
     highlight.paint();
     inspector.draw(state, highlight.selected);
@@ -52,9 +67,12 @@ function createBoard(element) {
     return events.at(-1)?.kind === 'end' && events.at(-1).state === 'done' ? createTape(events) : undefined;
   }
 
-  // A log: its run's id, its lines, and whether it is of an earlier run.
-  function put({ run: id, log, recorded }) {
+  // A log: its run's id, its lines, whether it was recorded, and the title of the scenario that it is of.
+  function put(entry, source = entry.recorded ? 'recorded' : 'live') {
+    const { run: id, log } = entry;
     if (id !== run || log.length < read) {
+      changes.begin(id, source === 'earlier');
+      history.mark(source === 'earlier');
       [run, read, state, events] = [id, 0, blankState(), []];
       player.eject();
       highlight.clear();
@@ -63,9 +81,11 @@ function createBoard(element) {
     const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
     read = end;
     events.push(...news.filter(({ kind }) => !LIVE.has(kind)));
-    drawBadge(parts, recorded, events);
+    drawBadge(parts, source, events);
     const tape = news.length ? tapeOf(events) : undefined;
     if (tape) {
+      if (source === 'live') history.keep(entry);
+      changes.end(events);
       player.load(tape);
     } else if (news.length || !events.length) {
       for (const event of news) fold(state, event);
@@ -85,14 +105,18 @@ function createBoard(element) {
 // Events for somebody who waits; nothing is made of them afterwards.
 const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick']);
 
+const GOING_ON = new Set(['loading', 'waiting', 'running']);
+
 // Where what is shown comes from, in the words of the run itself.
-function drawBadge(parts, recorded, events) {
+function drawBadge(parts, from, events) {
   const run = events.find(({ kind }) => kind === 'run');
-  const [source, words] = !run ? ['none', 'NOT RUN YET'] : recorded ? ['recorded', '● RECORDED'] : ['live', '◉ LIVE'];
+  const source = run ? from : 'none';
   parts.badge.dataset.source = source;
-  setText(parts.badge.children[0], words);
+  setText(parts.badge.children[0], SOURCES[source]);
   setCut(parts.badge.children[1], run ? conditionsOf(run) : '');
 }
+
+const SOURCES = { none: 'NOT RUN YET', recorded: '● RECORDED', live: '◉ LIVE', earlier: '◷ EARLIER RUN' };
 
 function conditionsOf({ machine, device, model, dtype, mode, date, versions }) {
   const made = Object.entries(versions ?? {}).map((pair) => pair.join(' '));

@@ -32,6 +32,10 @@ class Preset:
     #: where the baseline is the faster lane: why
     pcd_loses: str = ""
 
+    def is_of(self, context: str, schema: StructuredSchema) -> bool:
+        """Whether these are its own text and schema to the letter: a run of them tells nothing of anybody."""
+        return (context, schema, schema.unsupported) == (self.context, self.schema, self.schema.unsupported)
+
     @classmethod
     def load(cls, file: Path) -> Preset:
         """A file needs `context` and `schema`; the rest is for people. Raises `PresetError`."""

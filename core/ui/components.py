@@ -28,10 +28,17 @@ _BOARD_PARTS = (
     "board/captions.js",
     "board/player.js",
     "board/inspector.js",
+    "board/threshold.js",
+    "board/conditions.js",
+    "board/changes.js",
     "board/rows.js",
     "board/raw.js",
     "board/highlight.js",
     "board/panels.js",
+    "board/shapes.js",
+    "board/shelf.js",
+    "board/comparison.js",
+    "board/history.js",
     "board.js",
 )
 _MOUNT = "const shown = {}(element); watch('value', () => shown.show(props.value)); shown.show(props.value);"
@@ -55,7 +62,7 @@ class Board(gr.HTML):
         )
 
     def postprocess(self, value: Log) -> dict[str, str]:
-        return {"run": value.run, "log": value.lines, "recorded": value.recorded}
+        return {"run": value.run, "log": value.lines, "recorded": value.recorded, "scenario": value.scenario}
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object"}

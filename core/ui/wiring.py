@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -70,7 +70,7 @@ def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Pr
     drawn = gr.State(_names(presets[0].schema))  # the fields that the board has rows for
     _wire_presets(parts, presets, runs, drawn, shown)
     _wire_schema(parts, runs, drawn)
-    _wire_runs(parts, runs, drawn)
+    _wire_runs(parts, presets, runs, drawn)
     _wire_model(page, parts, resident)
 
 
@@ -104,7 +104,7 @@ def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     parts.schema.input(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
 
 
-def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
+def _wire_runs(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr.State) -> None:
     async def run(
         context: str,
         schema: str,
@@ -121,9 +121,10 @@ def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
             yield Log.refused(str(error)), gr.skip(), gr.skip(), []
             return
         others = gr.Button(interactive=False), gr.Button(interactive=True), _names(inputs.schema)
+        scenario = next((preset.title for preset in presets if preset.is_of(inputs.context, inputs.schema)), "")
         async with aclosing(runs.start(request.session_hash, inputs)) as logs:
             async for log in logs:
-                yield log, *others
+                yield replace(log, scenario=scenario), *others
                 others = gr.skip(), gr.skip(), gr.skip()
 
     async def stop(request: gr.Request) -> None:
