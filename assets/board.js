@@ -11,7 +11,12 @@ function createBoard(element, page = {}) {
   const showPhases = Object.fromEntries(
     ['pcd', 'ar'].map((name) => [name, createPhases(parts[`${name}.phases`], parts[`${name}.legend`])]),
   );
-  const showRows = createRows(parts.row, parts.rows, parts.invented);
+  const threshold = createThreshold(parts);
+  const changes = createChanges(parts);
+  const showRows = createRows(parts.row, parts.rows, parts.invented, (node, row, state) => {
+    threshold.mark(node, row);
+    changes.mark(node, row, state);
+  });
   const showRaw = { pcd: createRaw(panes.pcd, false), ar: createRaw(panes.ar, true) };
   const inspector = createInspector(parts);
   let drawn = blankState();
@@ -22,6 +27,7 @@ function createBoard(element, page = {}) {
     const then = tape.at(ms);
     draw(then, { caption: captionOf(tape, then, ms), length: tape.length });
   });
+  const history = createHistory(parts, { open: (log) => put(log, 'earlier'), back: () => put(given), isBusy });
   const panels = createPanels(board, parts, (name) => drawPanel(name));
   let state = blankState();
   let events = []; // of the run that is shown
@@ -37,6 +43,12 @@ function createBoard(element, page = {}) {
   function drawPanel(name) {
     if (name === 'method') drawMethodPanel(events, shown.recorded);
     if (name === 'take') drawTake();
+    if (name === 'history') history.draw();
+  }
+
+  // Of the run that is shown: an earlier one is not opened while another goes on.
+  function isBusy() {
+    return GOING_ON.has(state.phase) && events.at(-1)?.kind !== 'end';
   }
 
   function draw(state, { caption = '', length } = {}) {
@@ -50,6 +62,8 @@ function createBoard(element, page = {}) {
     drawSummary(parts, state);
     setCut(parts['replay.caption'], caption || 'A finished run can be played again, as fast or as slowly as you like.');
     showRows(state);
+    threshold.draw(state);
+    changes.draw(state);
     drawn = state;
     highlight.paint();
     inspector.draw(state, highlight.selected);
@@ -60,9 +74,12 @@ function createBoard(element, page = {}) {
     return events.at(-1)?.kind === 'end' && events.at(-1).state === 'done' ? createTape(events) : undefined;
   }
 
-  // A log: its run's id, its lines, and whether it is of an earlier run.
-  function put({ run: id, log, recorded }) {
+  // A log: its run's id, its lines, whether it was recorded, and the title of the scenario that it is of.
+  function put(entry, source = entry.recorded ? 'recorded' : 'live') {
+    const { run: id, log } = entry;
     if (id !== run || log.length < read) {
+      changes.begin(id, source === 'earlier');
+      history.mark(source === 'earlier');
       [run, read, state, events] = [id, 0, blankState(), []];
       player.eject();
       highlight.clear();
@@ -70,11 +87,13 @@ function createBoard(element, page = {}) {
     const end = log.lastIndexOf('\n') + 1;
     const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
     read = end;
-    shown = { log: log.slice(0, end), recorded };
+    shown = { log: log.slice(0, end), recorded: source !== 'live' };
     events.push(...news.filter(({ kind }) => !LIVE.has(kind)));
-    drawBadge(parts, recorded, events);
+    drawBadge(parts, source, events);
     const tape = news.length ? tapeOf(events) : undefined;
     if (tape) {
+      if (source === 'live') history.keep(entry);
+      changes.end(events);
       player.load(tape);
     } else if (news.length || !events.length) {
       for (const event of news) fold(state, event);
@@ -94,14 +113,18 @@ function createBoard(element, page = {}) {
 // Events for somebody who waits; nothing is made of them afterwards.
 const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick']);
 
+const GOING_ON = new Set(['loading', 'waiting', 'running']);
+
 // Where what is shown comes from, in the words of the run itself.
-function drawBadge(parts, recorded, events) {
+function drawBadge(parts, from, events) {
   const run = events.find(({ kind }) => kind === 'run');
-  const [source, words] = !run ? ['none', 'NOT RUN YET'] : recorded ? ['recorded', '● RECORDED'] : ['live', '◉ LIVE'];
+  const source = run ? from : 'none';
   parts.badge.dataset.source = source;
-  setText(parts.badge.children[0], words);
+  setText(parts.badge.children[0], SOURCES[source]);
   setCut(parts.badge.children[1], run ? conditionsOf(run) : '');
 }
+
+const SOURCES = { none: 'NOT RUN YET', recorded: '● RECORDED', live: '◉ LIVE', earlier: '◷ EARLIER RUN' };
 
 function conditionsOf({ machine, device, model, dtype, mode, date, versions }) {
   const made = Object.entries(versions ?? {}).map((pair) => pair.join(' '));

@@ -70,6 +70,10 @@ class Preset:
         context = self.context.replace(self.change.before, self.change.after)
         return replace(self, id=f"{self.id}_changed", context=context, expected={}, change=None)
 
+    def is_of(self, context: str, schema: StructuredSchema) -> bool:
+        """Whether these are its own text and schema to the letter: a run of them tells nothing of anybody."""
+        return (context, schema, schema.unsupported) == (self.context, self.schema, self.schema.unsupported)
+
     @classmethod
     def load(cls, file: Path) -> Preset:
         """A file needs `context` and `schema`; the rest is for people. Raises `PresetError`."""

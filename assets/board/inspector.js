@@ -58,14 +58,23 @@ function drawChoices(parts, decided, all) {
 function factsOf(decided) {
   const { top, cardinality, candidate_mass: mass, unread = 0, unread_mass: rest = 0, levels } = decided;
   if (cardinality === 1) return ['The schema allows this value alone: nothing was asked'];
-  const facts = [`probability of any allowed choice ${percent(mass)}${mass < LOW_MASS ? ' ⚠ low' : ''}`];
+  const facts = [`probability of any allowed choice ${percent(mass)}${isLowMass(decided) ? ' ⚠ low' : ''}`];
   if (top.length > 1) {
     const margin = top[0][1] - top[1][1];
-    facts.push(`${percent(margin)} ahead of the next${margin < NEAR_TIE ? ' ≈ near tie' : ''}`);
+    facts.push(`${percent(margin)} ahead of the next${isNearTie(decided) ? ' ≈ near tie' : ''}`);
   }
   facts.push(`${counted(levels, 'fork')} on its path`);
   if (unread) facts.push(`${unread} proved to lose and not read, together at most ${percent(rest)}`);
   return facts;
+}
+
+// A fixed value has no other to be near to, and nothing was asked about it.
+function isNearTie({ top, cardinality }) {
+  return cardinality > 1 && top.length > 1 && top[0][1] - top[1][1] < NEAR_TIE;
+}
+
+function isLowMass({ cardinality, candidate_mass: mass }) {
+  return cardinality > 1 && mass < LOW_MASS;
 }
 
 function forkTitle(share) {

@@ -1,7 +1,8 @@
 // The rows: one per field, and below them one per invented key. A row is made once
 // and filled in place.
 
-function createRows(template, fields, invented) {
+// `mark` adds to a row of a field what is not of its run alone.
+function createRows(template, fields, invented, mark) {
   const nodes = { fields: new Map(), invented: new Map() }; // name -> its element
 
   function made(row, kind, group) {
@@ -34,7 +35,9 @@ function createRows(template, fields, invented) {
     for (const [kind, rows, group] of [['fields', state.rows, fields], ['invented', state.invented, invented]]) {
       for (const row of rows.values()) {
         const node = nodes[kind].get(row.name);
-        if (!node || state.isNew || state.changed.has(row)) fill(node ?? made(row, kind, group), row, state);
+        if (node && !state.isNew && !state.changed.has(row)) continue;
+        fill(node ?? made(row, kind, group), row, state);
+        if (kind === 'fields') mark(nodes.fields.get(row.name), row, state);
       }
     }
     state.changed.clear();
@@ -44,7 +47,8 @@ function createRows(template, fields, invented) {
 
 function fill(node, row, state) {
   const { decided } = row;
-  setCut(node.querySelector('.pcd'), decided ? valueText(decided.value) : '');
+  setCut(node.querySelector('.value'), decided ? valueText(decided.value) : '');
+  setTitle(node.querySelector('.pcd'), decided ? valueText(decided.value) : '');
   node.querySelector('.bar i').style.transform = `scaleX(${decided?.probability ?? 0})`;
   setText(node.querySelector('.percent'), decided ? share(decided) : '');
   node.querySelector('.share').title = decided ? shares(decided) : '';

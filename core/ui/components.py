@@ -37,10 +37,17 @@ _BOARD_PARTS = (
     "board/report.js",
     "board/card.js",
     "board/take.js",
+    "board/threshold.js",
+    "board/conditions.js",
+    "board/changes.js",
     "board/rows.js",
     "board/raw.js",
     "board/highlight.js",
     "board/panels.js",
+    "board/shapes.js",
+    "board/shelf.js",
+    "board/comparison.js",
+    "board/history.js",
     "board.js",
 )
 _SHEET_PARTS = (
@@ -82,7 +89,7 @@ class Board(gr.HTML):
         )
 
     def postprocess(self, value: Log) -> dict[str, str]:
-        return {"run": value.run, "log": value.lines, "recorded": value.recorded}
+        return {"run": value.run, "log": value.lines, "recorded": value.recorded, "scenario": value.scenario}
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object"}

@@ -1,0 +1,107 @@
+// Was -> now: a run beside the finished one that was on the board before it, field by field. What it
+// is compared with is kept here, and not in the fold, which depends on nothing but a run's events.
+
+const HINT = 'Change one fact in the text and run again: the fields that change are marked.';
+
+function createChanges(parts) {
+  let last; // the finished run that was shown last, at its end
+  let given = {}; // the run that the page gave last: its id, the finished run before it, and what that was compared with
+  let before; // what the run that is shown is compared with
+  let judged; // the `run` event that was looked at, and what was found
+
+  // A run from the history was not made after the one that is shown: it is compared with none.
+  function begin(id, isEarlier) {
+    if (!isEarlier && id !== given.id) given = { id, before: last, beforeThat: given.before };
+    before = isEarlier ? undefined : given.before;
+    judged = undefined;
+  }
+
+  function judge(run) {
+    if (judged?.run !== run) judged = { run, ...comparability(before?.run, run) };
+    return judged;
+  }
+
+  function draw(state) {
+    setCut(parts.changes, changesLine(before, state, judge(state.run)));
+  }
+
+  function mark(node, row, state) {
+    const then = judge(state.run).isComparable ? before.rows.get(row.name) : undefined;
+    markDecided(node.querySelector('.pcd'), then?.decided, row.decided);
+    if (then && hasChanged(then, row)) {
+      const cell = node.querySelector('.ar');
+      setTitle(cell, [cell.title, wasNow(writtenText(then), writtenText(row))].join('\n'));
+    }
+  }
+
+  // A finished run, before it is drawn. One that is shown a second time is not compared with itself.
+  function end(events) {
+    const now = finalOf(events);
+    if (before && isSameRun(before, now)) before = given.before = given.beforeThat;
+    last = now;
+  }
+
+  return { begin, end, draw, mark };
+}
+
+function isSameRun(one, other) {
+  const key = ({ run, lanes: { pcd, ar } }) => [run?.date, pcd.ms, ar.ms].join();
+  return key(one) === key(other);
+}
+
+// Whether a run's values may stand beside those of the run before; else why not, where that is no matter of course.
+function comparability(was, now) {
+  if (!was || !now || fieldsOf(was) !== fieldsOf(now)) return { isComparable: false };
+  const others = differing(was, now);
+  const obstacles = others.filter(([label]) => MUST_BE_SAME.has(label));
+  return { isComparable: !obstacles.length, obstacles, others };
+}
+
+const MUST_BE_SAME = new Set(['model', 'dtype', 'JSON style']);
+
+function changesLine(before, { rows, run, end }, { isComparable, obstacles, others }) {
+  if (obstacles?.length) return `⊘ Not compared with the run before: ${listed(obstacles)}.`;
+  if (!isComparable) return HINT;
+  const now = [...rows.values()].filter(({ decided }) => decided);
+  if (!now.length) return 'No field is decided yet that could be compared with the run before.';
+  const changed = now.filter(({ name, decided }) => isOther(before.rows.get(name)?.decided, decided)).length;
+  const count = now.length < rows.size ? `the ${now.length} fields decided so far` : counted(now.length, 'field');
+  const written = end ? [...rows.values()].filter((row) => hasChanged(before.rows.get(row.name), row)).length : 0;
+  return [
+    changed ? `↻ ${changed} of ${count} changed since the run before` : `= No field changed since the run before${now.length < rows.size ? `, of ${count}` : ''}`,
+    written ? `${written} of the baseline's values did` : '',
+    before.run.context === run.context ? 'the text is the same' : 'the text is another',
+    others.length ? `also different: ${listed(others)}` : '',
+  ].filter(Boolean).join('; ').concat('.');
+}
+
+function listed(differences) {
+  return differences.map(([label, was, now, isLong]) => (isLong ? label : `${label} ${was} → ${now}`)).join(', ');
+}
+
+function isOther(was, now) {
+  return Boolean(was && now) && valueText(was.value) !== valueText(now.value);
+}
+
+// What the baseline has written for a key, once it is whole.
+function hasChanged(then, row) {
+  return Boolean(then) && !row.partial && row.flags.length > 0 && then.text !== row.text;
+}
+
+function writtenText({ text }) {
+  return text || 'nothing';
+}
+
+function wasNow(was, now) {
+  return `was ${was} → now ${now}`;
+}
+
+// The mark under a value, and how its share moved beside it.
+function markDecided(cell, was, now) {
+  const isMarked = isOther(was, now);
+  const words = isMarked ? wasNow(valueText(was.value), valueText(now.value)) : '';
+  setMarks(cell.querySelector('.was'), isMarked ? [['was', '↻', words]] : []);
+  if (!was || !now) return;
+  const moved = `share ${share(was)} → ${share(now)}`;
+  setTitle(cell, [isMarked ? words : cell.title, `${moved}${isMarked ? '' : ', since the run before'}`].join('\n'));
+}
