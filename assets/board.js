@@ -25,9 +25,14 @@ function createBoard(element, page = {}) {
   });
   const player = createPlayer(parts, (tape, ms) => {
     const then = tape.at(ms);
-    draw(then, { caption: captionOf(tape, then, ms), length: tape.length });
+    draw(then, { caption: captionOf(tape, then, ms), length: tape.length, doing: deedOf(tape, ms) });
+    tour.moved();
   });
-  const history = createHistory(parts, { open: (log) => put(log, 'earlier'), back: () => put(given), isBusy });
+  const history = createHistory(parts, {
+    open: (log) => visit.go({ ...log, source: 'earlier' }),
+    back: () => visit.back(),
+    isBusy: () => visit.isBusy,
+  });
   const panels = createPanels(board, parts, (name) => drawPanel(name));
   let state = blankState();
   let events = []; // of the run that is shown
@@ -36,7 +41,16 @@ function createBoard(element, page = {}) {
   const drawTake = createTake(board, parts, { ...page, template, shown: () => ({ ...shown, events }) });
   let run;
   let read = 0; // of the log, up to the last whole line
-  let given; // what the page gave last, also while another run is shown
+  const visit = createVisit(board, put);
+  const tour = createTour(board, parts, player, visit, page.loadTour);
+  const presenter = createPresenter(board, parts.present);
+  listenForTools(board, tour, {
+    t: tour.toggle,
+    p: presenter.toggle,
+    l: () => !tour.isOpen && visit.swap(),
+    '?': () => board.querySelector('[data-panel="keys"]').click(),
+    get Escape() { return presenter.isOn && !visit.isBusy ? presenter.leave : undefined; },
+  });
   listenForKeys(board, player);
 
   // What a panel shows is made when it is opened, and again when another run is shown.
@@ -46,13 +60,9 @@ function createBoard(element, page = {}) {
     if (name === 'history') history.draw();
   }
 
-  // Of the run that is shown: an earlier one is not opened while another goes on.
-  function isBusy() {
-    return GOING_ON.has(state.phase) && events.at(-1)?.kind !== 'end';
-  }
-
-  function draw(state, { caption = '', length } = {}) {
+  function draw(state, { caption = '', length, doing = '' } = {}) {
     board.dataset.phase = state.phase;
+    board.dataset.doing = doing;
     showClocks(state.lanes, length);
     for (const name of ['pcd', 'ar']) {
       drawLane(parts, name, state.lanes[name]);
@@ -75,8 +85,8 @@ function createBoard(element, page = {}) {
   }
 
   // A log: its run's id, its lines, whether it was recorded, and the title of the scenario that it is of.
-  function put(entry, source = entry.recorded ? 'recorded' : 'live') {
-    const { run: id, log } = entry;
+  function put(entry) {
+    const { run: id, log, source = entry.recorded ? 'recorded' : 'live' } = entry;
     if (id !== run || log.length < read) {
       changes.begin(id, source === 'earlier');
       history.mark(source === 'earlier');
@@ -104,16 +114,14 @@ function createBoard(element, page = {}) {
 
   return {
     show(log) {
-      given = log;
-      put(log);
+      if (!visit.keeps(log)) put(log);
+      tour.drawOpener();
     },
   };
 }
 
 // Events for somebody who waits; nothing is made of them afterwards.
 const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick']);
-
-const GOING_ON = new Set(['loading', 'waiting', 'running']);
 
 // Where what is shown comes from, in the words of the run itself.
 function drawBadge(parts, from, events) {

@@ -48,6 +48,13 @@ _BOARD_PARTS = (
     "board/shelf.js",
     "board/comparison.js",
     "board/history.js",
+    "board/keys.js",
+    "board/visit.js",
+    "board/presenter.js",
+    "board/bets.js",
+    "board/scale.js",
+    "board/steps.js",
+    "board/tour.js",
     "board.js",
 )
 _SHEET_PARTS = (
@@ -66,8 +73,11 @@ _MOUNT = "const shown = {}; watch('value', () => shown.show(props.value)); shown
 # Sets the value and tells of it, as an input of gradio's own does.
 _SEND = "(text) => { props.value = { text }; trigger('input'); }"
 _BOARD = "const boardScript = function () {\n%s\nreturn createBoard;\n};\nconst createBoard = boardScript();\n"
-# The page alone can read its inputs: `link` is answered by `core/ui/sharing.py`.
-_MOUNTED = "createBoard(element, { askForLink: () => trigger('link') })"
+# The page alone can read its inputs, and knows what a tour tells: `link` is answered by `core/ui/sharing.py`.
+_MOUNTED = (
+    "createBoard(element, "
+    "{ askForLink: () => trigger('link'), loadTour: server.tour_text && (() => server.tour_text()) })"
+)
 
 
 # The values have defaults because gradio makes a component anew, without its value, when an event skips it.
