@@ -9,6 +9,7 @@ function createBoard(element) {
   const showPhases = Object.fromEntries(
     ['pcd', 'ar'].map((name) => [name, createPhases(parts[`${name}.phases`], parts[`${name}.legend`])]),
   );
+  const drawStrip = createStrip(parts);
   const showRows = createRows(parts.row, parts.rows, parts.invented);
   const showRaw = { pcd: createRaw(panes.pcd, false), ar: createRaw(panes.ar, true) };
   const inspector = createInspector(parts);
@@ -26,12 +27,19 @@ function createBoard(element) {
   let run;
   let read = 0; // of the log, up to the last whole line
   let given; // what the page gave last, also while another run is shown
+  let lost = ''; // in words, while the messages of the run no longer arrive
   listenForKeys(board, player);
+  listenForConnection(({ state: connection, words }) => {
+    if (connection === 'lost' || connection === 'silent') lost = words;
+    if (words) setText(parts.live, words);
+    if (lost && !tapeOf(events)) draw(state);
+  }, () => given);
 
   // What a panel shows is made when it is opened, and again when another run is shown.
   function drawPanel() {}
 
-  function draw(state, { caption = '', length } = {}) {
+  function draw(told, { caption = '', length } = {}) {
+    const state = lost && length === undefined ? asLost(told, lost) : told; // a replay asks no server
     board.dataset.phase = state.phase;
     showClocks(state.lanes, length);
     for (const name of ['pcd', 'ar']) {
@@ -40,6 +48,7 @@ function createBoard(element) {
       showRaw[name](state.lanes[name]);
     }
     drawSummary(parts, state);
+    drawStrip();
     setCut(parts['replay.caption'], caption || 'A finished run can be played again, as fast or as slowly as you like.');
     showRows(state);
     drawn = state;
@@ -53,7 +62,7 @@ function createBoard(element) {
   }
 
   // A log: its run's id, its lines, and whether it is of an earlier run.
-  function put({ run: id, log, recorded }) {
+  function put({ run: id, log, recorded, lost: words = '' }) {
     if (id !== run || log.length < read) {
       [run, read, state, events] = [id, 0, blankState(), []];
       player.eject();
@@ -62,6 +71,10 @@ function createBoard(element) {
     const end = log.lastIndexOf('\n') + 1;
     const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
     read = end;
+    if (news.length) {
+      if (lost) changeAll(state);
+      lost = words;
+    }
     events.push(...news.filter(({ kind }) => !LIVE.has(kind)));
     drawBadge(parts, recorded, events);
     const tape = news.length ? tapeOf(events) : undefined;
@@ -77,13 +90,14 @@ function createBoard(element) {
   return {
     show(log) {
       given = log;
+      dispatchEvent(new CustomEvent('board:news'));
       put(log);
     },
   };
 }
 
 // Events for somebody who waits; nothing is made of them afterwards.
-const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick']);
+const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick', 'alive']);
 
 // Where what is shown comes from, in the words of the run itself.
 function drawBadge(parts, recorded, events) {

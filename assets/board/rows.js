@@ -37,9 +37,16 @@ function createRows(template, fields, invented) {
         if (!node || state.isNew || state.changed.has(row)) fill(node ?? made(row, kind, group), row, state);
       }
     }
+    for (const group of [fields, invented]) keepStop(group);
     state.changed.clear();
     state.isNew = false;
   };
+}
+
+// One tab stop a group; from there the arrow keys.
+function keepStop(group) {
+  const first = group.querySelector('[tabindex="0"]') ?? group.querySelector('[tabindex]');
+  if (first) first.tabIndex = 0;
 }
 
 function fill(node, row, state) {

@@ -22,6 +22,7 @@ ASSETS = Path(__file__).parents[2] / "assets"
 _BOARD_PARTS = (
     "board/text.js",
     "board/fold.js",
+    "board/lost.js",
     "board/clock.js",
     "board/phases.js",
     "board/tape.js",
@@ -32,6 +33,7 @@ _BOARD_PARTS = (
     "board/raw.js",
     "board/highlight.js",
     "board/panels.js",
+    "board/strip.js",
     "board.js",
 )
 _MOUNT = "const shown = {}(element); watch('value', () => shown.show(props.value)); shown.show(props.value);"

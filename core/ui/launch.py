@@ -12,9 +12,10 @@ from core.ui.components import asset
 SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
-_PARTS = ("panels", "phases", "replay", "inspector", "table", "narrow")
+_PARTS = ("panels", "phases", "replay", "inspector", "table", "narrow", "strip", "lost")
 _BOARD = ("board.css", *(f"board/{part}.css" for part in _PARTS))
-STYLES = ("page.css", "notice.css", *_BOARD, "benchmark.css")
+STYLES = ("page.css", "notice.css", *_BOARD, "benchmark.css", "accessibility.css", "connection.css")
+SCRIPTS = ("page.js", "accessibility.js", "kept.js", "connection.js")
 
 
 def launch(page: gr.Blocks, host: str, port: int) -> str:
@@ -39,11 +40,17 @@ def launch(page: gr.Blocks, host: str, port: int) -> str:
 
 def theme() -> gr.themes.Base:
     base = gr.themes.Base(primary_hue="blue", neutral_hue="slate", radius_size="sm", font=SANS, font_mono=MONO)
-    # The base theme's own grey has too little contrast for text.
-    return base.set(body_text_color_subdued="*neutral_500", body_text_color_subdued_dark="*neutral_400")
+    # The base theme's own grey and blue have too little contrast for text; the accent has no pair, see page.css.
+    return base.set(
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_400",
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+        color_accent="*primary_600",
+    )
 
 
 def head() -> str:
     """Style sheet and keyboard, in the head: gradio's `css` drops container queries."""
-    style = "".join(map(asset, STYLES))
-    return f"<style>{style}</style><script>{asset('page.js')}</script>"
+    style, script = ("".join(map(asset, names)) for names in (STYLES, SCRIPTS))
+    return f"<style>{style}</style><script>{script}</script>"
