@@ -2,7 +2,7 @@
 
 const SCROLLABLE = [
   '#schema .cm-content:not([tabindex])',
-  '#benchmark-table .virtual-table-viewport tr:first-child [role="columnheader"]:first-child:not([tabindex])',
+  '#benchmark-table [role="grid"]:not(:has([role="gridcell"])) [role="columnheader"]:first-child[tabindex="-1"]',
 ].join();
 
 whenPageStands(() => {

@@ -8,8 +8,12 @@ function createStrip(parts) {
   }).observe(parts['pcd.clock']);
 
   return function draw() {
-    setText(pcd, parts['pcd.clock'].textContent.trim());
+    setText(pcd, timeOn(parts['pcd.clock']));
     setText(factor, parts.factor.textContent);
-    setText(ar, parts['ar.clock'].textContent.trim());
+    setText(ar, timeOn(parts['ar.clock']));
   };
+}
+
+function timeOn(clock) {
+  return [...clock.children].map((node) => node.textContent.trim()).join(' ');
 }
