@@ -17,6 +17,7 @@ function createBoard(element, page = {}) {
     threshold.mark(node, row);
     changes.mark(node, row, state);
   });
+  const drawStrip = createStrip(parts);
   const showRaw = { pcd: createRaw(panes.pcd, false), ar: createRaw(panes.ar, true) };
   const inspector = createInspector(parts);
   let drawn = blankState();
@@ -51,7 +52,14 @@ function createBoard(element, page = {}) {
     '?': () => board.querySelector('[data-panel="keys"]').click(),
     get Escape() { return presenter.isOn && !visit.isBusy ? presenter.leave : undefined; },
   });
+  let given; // what the page gave last, also while another run is shown
+  let lost = ''; // in words, while the messages of the run no longer arrive
   listenForKeys(board, player);
+  listenForConnection(({ state: connection, words }) => {
+    if (connection === 'lost' || connection === 'silent') lost = words;
+    if (words) setText(parts.live, words);
+    if (lost && !tapeOf(events)) draw(state);
+  }, () => given);
 
   // What a panel shows is made when it is opened, and again when another run is shown.
   function drawPanel(name) {
@@ -60,7 +68,8 @@ function createBoard(element, page = {}) {
     if (name === 'history') history.draw();
   }
 
-  function draw(state, { caption = '', length, doing = '' } = {}) {
+  function draw(told, { caption = '', length, doing = '' } = {}) {
+    const state = lost && length === undefined ? asLost(told, lost) : told; // a replay asks no server
     board.dataset.phase = state.phase;
     board.dataset.doing = doing;
     showClocks(state.lanes, length);
@@ -70,6 +79,7 @@ function createBoard(element, page = {}) {
       showRaw[name](state.lanes[name]);
     }
     drawSummary(parts, state);
+    drawStrip();
     setCut(parts['replay.caption'], caption || 'A finished run can be played again, as fast or as slowly as you like.');
     showRows(state);
     threshold.draw(state);
@@ -86,7 +96,7 @@ function createBoard(element, page = {}) {
 
   // A log: its run's id, its lines, whether it was recorded, and the title of the scenario that it is of.
   function put(entry) {
-    const { run: id, log, source = entry.recorded ? 'recorded' : 'live' } = entry;
+    const { run: id, log, source = entry.recorded ? 'recorded' : 'live', lost: words = '' } = entry;
     if (id !== run || log.length < read) {
       changes.begin(id, source === 'earlier');
       history.mark(source === 'earlier');
@@ -98,6 +108,10 @@ function createBoard(element, page = {}) {
     const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
     read = end;
     shown = { log: log.slice(0, end), recorded: source !== 'live' };
+    if (news.length) {
+      if (lost) changeAll(state);
+      lost = words;
+    }
     events.push(...news.filter(({ kind }) => !LIVE.has(kind)));
     drawBadge(parts, source, events);
     const tape = news.length ? tapeOf(events) : undefined;
@@ -114,6 +128,8 @@ function createBoard(element, page = {}) {
 
   return {
     show(log) {
+      given = log;
+      dispatchEvent(new CustomEvent('board:news'));
       if (!visit.keeps(log)) put(log);
       tour.drawOpener();
     },
@@ -121,7 +137,7 @@ function createBoard(element, page = {}) {
 }
 
 // Events for somebody who waits; nothing is made of them afterwards.
-const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick']);
+const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick', 'alive']);
 
 // Where what is shown comes from, in the words of the run itself.
 function drawBadge(parts, from, events) {

@@ -45,3 +45,9 @@ addEventListener('click', ({ target }) => {
   });
   watching.observe(board, { attributes: true, attributeFilter: ['data-phase'] });
 }, { capture: true });
+
+// Gradio may run what is in the head when the page already stands.
+function whenPageStands(call) {
+  if (document.body) call();
+  else addEventListener('DOMContentLoaded', call);
+}

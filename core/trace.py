@@ -76,6 +76,14 @@ class Tick(Event):
 
 
 @dataclass(frozen=True)
+class Alive(Event):
+    """Nothing has happened; the run still waits for something."""
+
+    kind = "alive"
+    live = True
+
+
+@dataclass(frozen=True)
 class RunStarted(Event):
     """`ms` is how long the run waited: queue, loading, warm-up of the model."""
 
@@ -223,7 +231,7 @@ class RunEnded(Event):
 EVENTS: Mapping[str, type[Event]] = {
     cls.kind: cls
     for cls in (
-        Loading, Waiting, Stopping, Tick, RunStarted, WarmedUp, LaneStarted, PassEnded, PhaseEnded,
+        Loading, Waiting, Stopping, Tick, Alive, RunStarted, WarmedUp, LaneStarted, PassEnded, PhaseEnded,
         FieldDecided, TokenWritten, RowCompared, Judged, LaneEnded, RunEnded,
     )
 }  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 from core import trace
 from core.trace import (
     EVENTS,
+    Alive,
     Event,
     FieldDecided,
     Judged,
@@ -37,6 +38,7 @@ EXAMPLES = [
     Loading(0.0, "warming up", None),
     Waiting(1.5, 2),
     Stopping(2.0),
+    Alive(3.0),
     RunStarted(
         ms=3.25, date="2026-05-12T07:52:10+00:00", model="tiny", why="asked for", backend="torch", device="cpu",
         dtype="float32", mode="json", order=("pcd", "ar"), cache="miss", temperature=1.0, versions={"torch": "2.13"},
@@ -82,8 +84,8 @@ def test_every_kind_of_event_has_an_example_here():
 def test_a_saved_trace_holds_everything_but_the_live_events(tmp_path):
     file = tmp_path / "trace.jsonl"
     save(EXAMPLES, file)
-    kept = tuple(event for event in EXAMPLES if event.kind not in ("loading", "waiting", "stopping", "tick"))
-    assert same(load(file), kept) and len(kept) == len(EXAMPLES) - 5
+    kept = tuple(event for event in EXAMPLES if event.kind not in ("loading", "waiting", "stopping", "tick", "alive"))
+    assert same(load(file), kept) and len(kept) == len(EXAMPLES) - 6
 
 
 def test_a_trace_saved_again_is_the_same_file(tmp_path):

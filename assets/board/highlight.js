@@ -44,7 +44,7 @@ function createHighlight(board, panes, onSelect) {
   board.addEventListener('pointerleave', () => heat(focused()));
   board.addEventListener('focusin', (event) => {
     heat(fieldOf(event));
-    if (event.target.role !== 'button') return;
+    if (!['button', 'row'].includes(event.target.role)) return;
     for (const node of event.target.parentNode.querySelectorAll('[tabindex="0"]')) node.tabIndex = -1;
     event.target.tabIndex = 0;
   });

@@ -40,9 +40,16 @@ function createRows(template, fields, invented, mark) {
         if (kind === 'fields') mark(nodes.fields.get(row.name), row, state);
       }
     }
+    for (const group of [fields, invented]) keepStop(group);
     state.changed.clear();
     state.isNew = false;
   };
+}
+
+// One tab stop a group; from there the arrow keys.
+function keepStop(group) {
+  const first = group.querySelector('[tabindex="0"]') ?? group.querySelector('[tabindex]');
+  if (first) first.tabIndex = 0;
 }
 
 function fill(node, row, state) {

@@ -22,6 +22,7 @@ const ENDINGS = new Map(Object.entries({
   end_of_turn: 'ended its turn',
   limit: '⚠ token limit',
   stopped: 'stopped',
+  lost: '⚠ connection lost',
 }));
 
 const OUTCOMES = new Map(Object.entries({

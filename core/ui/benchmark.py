@@ -196,11 +196,15 @@ def _wire(parts: Parts, resident: Resident, downloads: Downloads, presets: Seque
                 if step.is_over and step.report.trials:
                     yield await asyncio.to_thread(_files, parts, downloads, session, step.report)
 
-    async def cancel(request: gr.Request) -> None:
+    async def cancel(request: gr.Request) -> gr.Button:
+        """The pass or the token that runs comes first."""
+        if request.session_hash not in measurements:
+            return gr.skip()
         measurements.cancel(request.session_hash)
+        return gr.Button("Cancelling …", interactive=False)
 
     async def ready() -> tuple[gr.Button, gr.Button]:
-        return gr.Button(interactive=True), gr.Button(interactive=False)
+        return gr.Button(interactive=True), gr.Button("Cancel", interactive=False)
 
     everything = [part for name, part in vars(parts).items() if name not in ("choices", "plan")]
     choices = parts.choices.all
@@ -208,7 +212,7 @@ def _wire(parts: Parts, resident: Resident, downloads: Downloads, presets: Seque
     # Without a limit on concurrency, as for runs: the engine has a queue of its own.
     ended = parts.start.click(start, choices, everything, concurrency_limit=None, **_QUIET)
     ended.then(ready, None, [parts.start, parts.cancel], **_AT_ONCE)
-    parts.cancel.click(cancel, None, None, **_AT_ONCE)
+    parts.cancel.click(cancel, None, parts.cancel, **_AT_ONCE)
 
 
 def _plan(presets: Sequence[Preset], *given: Any) -> Note:

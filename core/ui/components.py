@@ -25,6 +25,7 @@ ASSETS = Path(__file__).parents[2] / "assets"
 _BOARD_PARTS = (
     "board/text.js",
     "board/fold.js",
+    "board/lost.js",
     "board/clock.js",
     "board/phases.js",
     "board/tape.js",
@@ -55,6 +56,7 @@ _BOARD_PARTS = (
     "board/scale.js",
     "board/steps.js",
     "board/tour.js",
+    "board/strip.js",
     "board.js",
 )
 _SHEET_PARTS = (

@@ -24,9 +24,12 @@ _PARTS = (
     "history",
     "tour",
     "presenter",
+    "strip",
+    "lost",
 )
 _BOARD = ("board.css", *(f"board/{part}.css" for part in _PARTS))
-STYLES = ("page.css", "notice.css", "editor.css", *_BOARD, "benchmark.css")
+STYLES = ("page.css", "notice.css", "editor.css", *_BOARD, "benchmark.css", "accessibility.css", "connection.css")
+SCRIPTS = ("page.js", "accessibility.js", "kept.js", "connection.js")
 
 
 def launch(page: gr.Blocks, host: str, port: int) -> str:
@@ -51,11 +54,17 @@ def launch(page: gr.Blocks, host: str, port: int) -> str:
 
 def theme() -> gr.themes.Base:
     base = gr.themes.Base(primary_hue="blue", neutral_hue="slate", radius_size="sm", font=SANS, font_mono=MONO)
-    # The base theme's own grey has too little contrast for text.
-    return base.set(body_text_color_subdued="*neutral_500", body_text_color_subdued_dark="*neutral_400")
+    # The base theme's own grey and blue have too little contrast for text; the accent has no pair, see page.css.
+    return base.set(
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_400",
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+        color_accent="*primary_600",
+    )
 
 
 def head() -> str:
     """Style sheet and keyboard, in the head: gradio's `css` drops container queries. A report takes the sheet by id."""
-    style = "".join(map(asset, STYLES))
-    return f"<style id='styles'>{style}</style><script>{asset('page.js')}</script>"
+    style, script = ("".join(map(asset, names)) for names in (STYLES, SCRIPTS))
+    return f"<style id='styles'>{style}</style><script>{script}</script>"

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from core.race import Race
 from core.resident import Resident
-from core.trace import Event, Loading, RunEnded
+from core.trace import Alive, Event, Loading, RunEnded
 from core.ui.inputs import Inputs
 from core.ui.log import Log, failure
 
@@ -21,7 +21,8 @@ DRAIN_S = 0.03
 #: The same where the engine computes on the processor that a local browser needs too. On two cores 33 messages a second
 #: and a clock drawn for each frame doubled the baseline's time; 5 messages cost nothing where one core is free.
 DRAIN_BESIDE_CPU_S = 0.2
-#: A run that has nothing to tell says so after this time.
+#: A run that has nothing to tell says so after this time: gradio notices a closed tab only when something is yielded, and
+#: a page that hears nothing for some seconds takes the connection for lost.
 HEARTBEAT_S = 1.0
 
 
@@ -79,9 +80,11 @@ class _Run:
         pause_s, silent_s = DRAIN_BESIDE_CPU_S if is_on_cpu else DRAIN_S, 0.0
         while not self._race.finished:
             events = self._race.drain()
-            if events or silent_s > HEARTBEAT_S:  # gradio notices a closed tab only when something is yielded
+            if not events and silent_s > HEARTBEAT_S:
+                events = [Alive(self._waited_ms())]
+            if events:
                 yield events
-            silent_s = 0.0 if events or silent_s > HEARTBEAT_S else silent_s + pause_s
+            silent_s = 0.0 if events else silent_s + pause_s
             await asyncio.sleep(pause_s)
 
     def cancel(self) -> None:
@@ -90,11 +93,12 @@ class _Run:
             self._race.cancel()
 
     async def _loading(self) -> AsyncIterator[Loading]:
-        shown = None
+        shown, silent_s = None, 0.0
         while (status := self._resident.status).state == "loading" and not self._cancelled:
-            if status != shown:
+            is_news = status != shown or silent_s > HEARTBEAT_S
+            if is_news:
                 yield Loading(self._waited_ms(), status.stage, status.fraction)
-            shown = status
+            shown, silent_s = status, 0.0 if is_news else silent_s + DRAIN_S
             await asyncio.sleep(DRAIN_S)
 
     def _obstacle(self) -> RunEnded | None:

@@ -80,6 +80,7 @@ def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Pr
     _wire_runs(parts, presets, runs, drawn)
     _wire_model(page, parts, resident)
     wire_links(page, parts, presets, shown, drawn)
+    _wire_kept(page, parts)
 
 
 def _wire_presets(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr.State, shown: Shown) -> None:
@@ -199,3 +200,12 @@ def _wire_model(page: gr.Blocks, parts: Parts, resident: Resident) -> None:
         yield model_note(status)
 
     page.load(follow, None, parts.model, concurrency_limit=None, **_QUIET)
+
+
+def _wire_kept(page: gr.Blocks, parts: Parts) -> None:
+    """In the browser alone: gradio loads the page anew after a lost connection, and nothing typed may be lost."""
+    settings = list(vars(parts.settings).values())
+    inputs = [parts.preset, parts.context, parts.schema, *settings]
+    gr.on([part.change for part in inputs], None, inputs, None, js="(...values) => kept.note(values)", **_AT_ONCE)
+    shown = [*inputs, parts.board]
+    page.load(None, shown, shown, js="(...values) => kept.restored(values)", **_AT_ONCE)

@@ -1,0 +1,69 @@
+// What was typed and what the board shows, kept in the tab over the reload that gradio does after
+// a lost connection. In memory until the page goes, and gone from storage as soon as it is back.
+
+window.kept = (() => {
+  const KEY = 'pcd.kept';
+  const LOST = 'Connection lost: the run ended here. What had arrived stays; press Run for a new one.';
+  const BACK = 'The page was loaded anew after the connection was lost. What you had typed is back.';
+  let noted; // the inputs' values
+  let bar;
+
+  function keep() {
+    const shown = {};
+    dispatchEvent(new CustomEvent('board:keep', { detail: shown }));
+    const { run, log, recorded } = shown;
+    for (const board of [{ run, log, recorded }, null]) { // without the log where that is too much for the store
+      try {
+        sessionStorage.setItem(KEY, JSON.stringify({ inputs: noted ?? null, board }));
+        return;
+      } catch { /* full, or not allowed */ }
+    }
+  }
+
+  function taken() {
+    try {
+      const text = sessionStorage.getItem(KEY);
+      sessionStorage.removeItem(KEY);
+      return JSON.parse(text);
+    } catch {
+      return null; // not allowed, or not ours
+    }
+  }
+
+  return {
+    begin(itsBar, isAtRisk) {
+      bar = itsBar;
+      addEventListener('pagehide', () => isAtRisk() && keep());
+    },
+    note(values) {
+      noted = values;
+      return [];
+    },
+    // The values of the inputs and of the board as they are to be: those that were kept, or those given.
+    restored(given) {
+      const { inputs, board } = taken() ?? {};
+      const [fresh, shown] = [given.slice(0, -1), given.at(-1)];
+      const fits = Array.isArray(inputs) && inputs.length === fresh.length
+        && inputs.every((value, i) => value === null || typeof value === typeof fresh[i]);
+      if (fits || isLog(board)) bar.show('back', BACK, 'Close', bar.hide);
+      return [...(fits ? inputs : fresh), isLog(board) ? withEnd(board) : shown];
+    },
+  };
+
+  // A run that was going on is none any more.
+  function withEnd(board) {
+    const last = board.log.trimEnd().split('\n').at(-1);
+    const isOver = board.recorded || ['end', 'prepared'].includes(JSON.parse(last).kind);
+    return isOver ? board : { ...board, lost: LOST };
+  }
+
+  function isLog(board) {
+    try {
+      const { run, log, recorded } = board;
+      if (typeof run !== 'string' || typeof log !== 'string' || typeof recorded !== 'boolean') return false;
+      return log.trim() !== '' && log.trimEnd().split('\n').every((line) => JSON.parse(line).kind);
+    } catch {
+      return false;
+    }
+  }
+})();
