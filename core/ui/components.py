@@ -71,9 +71,9 @@ _SHEET_PARTS = (
     "editor.js",
 )
 _MOUNT = "const shown = {}; watch('value', () => shown.show(props.value)); shown.show(props.value);"
-# A function of its own, so that the browser can put the same script into a report.
 # Sets the value and tells of it, as an input of gradio's own does.
 _SEND = "(text) => { props.value = { text }; trigger('input'); }"
+# A function of its own, so that the browser can put the same script into a report.
 _BOARD = "const boardScript = function () {\n%s\nreturn createBoard;\n};\nconst createBoard = boardScript();\n"
 # The page alone can read its inputs, and knows what a tour tells: `link` is answered by `core/ui/sharing.py`.
 _MOUNTED = (
@@ -114,7 +114,7 @@ class SchemaTable(gr.HTML):
         super().__init__(
             value=value,
             html_template=asset("editor.html"),
-            js_on_load="".join(map(asset, _SHEET_PARTS)) + _MOUNT.format(f"((at) => createSheet(at, {_SEND}))"),
+            js_on_load="".join(map(asset, _SHEET_PARTS)) + _MOUNT.format(f"createSheet(element, {_SEND})"),
             apply_default_css=False,
             **options,
         )

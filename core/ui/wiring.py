@@ -15,7 +15,7 @@ import gradio as gr
 
 from core.presets import Preset
 from core.resident import Resident
-from core.schema import SchemaError, StructuredSchema
+from core.schema import SchemaError
 from core.trace import Lane
 from core.ui.components import Board, Notice, SchemaTable
 from core.ui.inputs import read_inputs
