@@ -60,7 +60,7 @@ function comparability(was, now) {
 const MUST_BE_SAME = new Set(['model', 'dtype', 'JSON style']);
 
 function changesLine(before, { rows, run, end }, { isComparable, obstacles, others }) {
-  if (obstacles?.length) return `⊘ Not compared with the run before: ${listed(obstacles)}.`;
+  if (obstacles?.length) return `⊘ Not compared with the run before: ${differencesInWords(obstacles)}.`;
   if (!isComparable) return HINT;
   const now = [...rows.values()].filter(({ decided }) => decided);
   if (!now.length) return 'No field is decided yet that could be compared with the run before.';
@@ -71,11 +71,11 @@ function changesLine(before, { rows, run, end }, { isComparable, obstacles, othe
     changed ? `↻ ${changed} of ${count} changed since the run before` : `= No field changed since the run before${now.length < rows.size ? `, of ${count}` : ''}`,
     written ? `${written} of the baseline's values did` : '',
     before.run.context === run.context ? 'the text is the same' : 'the text is another',
-    others.length ? `also different: ${listed(others)}` : '',
+    others.length ? `also different: ${differencesInWords(others)}` : '',
   ].filter(Boolean).join('; ').concat('.');
 }
 
-function listed(differences) {
+function differencesInWords(differences) {
   return differences.map(([label, was, now, isLong]) => (isLong ? label : `${label} ${was} → ${now}`)).join(', ');
 }
 

@@ -6,7 +6,7 @@
 function createTake(board, parts, { template, askForLink, shown }) {
   const makers = {
     report: ['.html', 'text/html', (run) => reportOf({ ...run, log: traceLines(run.log).join(''), template })],
-    trace: ['.trace.json', 'application/json', ({ events, log, recorded }) => traceOf(events, log, recorded)],
+    trace: ['.trace.json', 'application/json', ({ events, log, recorded }) => traceText(events, log, recorded)],
     csv: ['.csv', 'text/csv', ({ events, recorded }) => csvOf(events, recorded)],
     card: ['.png', 'image/png', ({ events, recorded }) => cardOf(events, recorded, board.closest('.dark') ? 'dark' : 'light')],
   };
@@ -62,7 +62,7 @@ function traceLines(log) {
 const UNSAVED = new Set(['prepared', 'loading', 'waiting', 'stopping', 'tick']); // of a page only
 
 // One document that core.trace reads: the method in words, and the events.
-function traceOf(events, log, recorded) {
+function traceText(events, log, recorded) {
   const method = JSON.stringify(methodOf(events, recorded), null, 1);
   return `{"method": ${method},\n"events": [\n${traceLines(log).map((line) => line.trimEnd()).join(',\n')}\n]}\n`;
 }

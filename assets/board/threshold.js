@@ -9,7 +9,7 @@ function createThreshold(parts) {
   let drawn = blankState();
 
   function mark(node, { decided }) {
-    setMarks(node.querySelector('.signs'), marksOf(decided, limit.valueAsNumber));
+    setMarks(node.querySelector('.signs'), signsOf(decided, limit.valueAsNumber));
   }
 
   function draw(state) {
@@ -46,7 +46,7 @@ function thresholdLine({ rows }, limit) {
   return `At ${at}, ${through} of ${of} ${through === 1 ? 'goes' : 'go'} through, ${decided.length - through} to a person.`;
 }
 
-function marksOf(decided, limit) {
+function signsOf(decided, limit) {
   if (!decided) return [];
   return [
     !goesThrough(decided, limit) && ['person', '☞', 'to a person'],

@@ -48,7 +48,7 @@ function createVisit(board, put) {
     swap() {
       const other = own?.recorded ? live : recording;
       if (isAway) back();
-      else if (other && fieldsOf(other) === fieldsOf(own)) go(other);
+      else if (other && namesIn(other) === namesIn(own)) go(other);
     },
 
     // Whether the page's own run goes on.
@@ -56,7 +56,7 @@ function createVisit(board, put) {
   };
 }
 
-function fieldsOf({ log }) {
+function namesIn({ log }) {
   return JSON.stringify(JSON.parse(log.split('\n', 1)[0] || '{}').names);
 }
 

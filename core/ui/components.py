@@ -22,7 +22,7 @@ from core.ui.sheet import Sheet
 ASSETS = Path(__file__).parents[2] / "assets"
 
 # One function body for the browser: each part uses the ones before it.
-_BOARD_PARTS = (
+BOARD_PARTS = (
     "board/text.js",
     "board/fold.js",
     "board/lost.js",
@@ -59,7 +59,7 @@ _BOARD_PARTS = (
     "board/strip.js",
     "board.js",
 )
-_SHEET_PARTS = (
+SHEET_PARTS = (
     "board/text.js",
     "editor/choice.js",
     "editor/column.js",
@@ -114,7 +114,7 @@ class SchemaTable(gr.HTML):
         super().__init__(
             value=value,
             html_template=asset("editor.html"),
-            js_on_load="".join(map(asset, _SHEET_PARTS)) + _MOUNT.format(f"createSheet(element, {_SEND})"),
+            js_on_load="".join(map(asset, SHEET_PARTS)) + _MOUNT.format(f"createSheet(element, {_SEND})"),
             apply_default_css=False,
             **options,
         )
@@ -147,7 +147,7 @@ class Notice(gr.HTML):
 
 def board_script(presets: Iterable[Preset]) -> str:
     """The board's functions, with the words that they take from Python."""
-    return modes.script() + scenarios.script(presets) + "".join(map(asset, _BOARD_PARTS))
+    return modes.script() + scenarios.script(presets) + "".join(map(asset, BOARD_PARTS))
 
 
 def asset(name: str) -> str:
