@@ -94,7 +94,7 @@ class Preset:
 
 
 def load_presets(folder: Path = FOLDER) -> tuple[Preset, ...]:
-    """All presets of a folder, by file name; raises `PresetError`."""
+    """All presets of a folder, those with most fields first and where PCD loses last; raises `PresetError`."""
     found: dict[str, Preset] = {}
     for file in sorted(folder.glob("*.json")):
         preset = Preset.load(file)
@@ -103,7 +103,7 @@ def load_presets(folder: Path = FOLDER) -> tuple[Preset, ...]:
         found[preset.id] = preset
     if not found:
         raise PresetError(f"{folder}: holds no presets")
-    return tuple(found.values())
+    return tuple(sorted(found.values(), key=lambda preset: (bool(preset.pcd_loses), -len(preset.schema))))
 
 
 def known_presets() -> dict[str, Path]:

@@ -7,7 +7,6 @@ count of events.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,8 +21,6 @@ from core.ui.modes import STYLES
 MOST_OPTIONS = 4
 #: Of each kind in a question about fields: a page has no room for more.
 MOST_CHANGED = 2
-
-_BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 
 Recorded = Mapping[str, Sequence[Event]]
 
@@ -97,10 +94,10 @@ def tour_of(presets: Iterable[Preset], recordings: Recorded) -> Tour | None:
     if not shown:
         return None
     main = max(shown, key=lambda preset: len(preset.schema))
-    changed = f"{main.id}_changed"
-    change = _change(changed, recordings[main.id], recordings[changed]) if changed in recordings else None
+    changed = main.changed
+    change = _change(main, recordings) if changed and changed.id in recordings else None
     points = [_point(preset, recordings[preset.id]) for preset in shown]
-    told = [preset.id for preset in shown] + ([changed] if change else [])
+    told = [preset.id for preset in shown] + ([change.id] if change else [])
     logs = {name: Log.of(recordings[name]) for name in told}
     return Tour(
         main=main.id,
@@ -167,8 +164,9 @@ def _options(answer: int, most: int) -> tuple[int, ...]:
     return tuple(sorted(rungs))
 
 
-def _change(name: str, before: Sequence[Event], after: Sequence[Event]) -> Change:
-    was, now = changed_sentences(_run(before).context, _run(after).context)
+def _change(preset: Preset, recordings: Recorded) -> Change:
+    name = preset.changed.id
+    before, after = recordings[preset.id], recordings[name]
     values, others = _decided(before), _decided(after)
     turns = tuple(Turn(name, value, others[name]) for name, value in values.items() if others.get(name, value) != value)
     moved = [turn.name for turn in turns][:MOST_CHANGED]
@@ -179,22 +177,12 @@ def _change(name: str, before: Sequence[Event], after: Sequence[Event]) -> Chang
     texts, other_texts = _written(before), _written(after)
     return Change(
         id=name,
-        was=was,
-        now=now,
+        was=preset.change.before,
+        now=preset.change.after,
         turns=turns,
         options=tuple(name for name in values if name in asked),
         ar_turns=sum(texts.get(name) != other_texts.get(name) for name in values),
     )
-
-
-def changed_sentences(before: str, after: str) -> tuple[str, str]:
-    """What two texts do not share, in whole sentences: up to the first and from the last that they do."""
-    one, other = _BETWEEN_SENTENCES.split(before), _BETWEEN_SENTENCES.split(after)
-    while one and other and one[0] == other[0]:
-        one, other = one[1:], other[1:]
-    while one and other and one[-1] == other[-1]:
-        one, other = one[:-1], other[:-1]
-    return " ".join(one), " ".join(other)
 
 
 def _limits(events: Sequence[Event]) -> tuple[str, ...]:
@@ -219,7 +207,7 @@ def _decided(events: Iterable[Event]) -> dict[str, str]:
 def _written(events: Iterable[Event]) -> dict[str, str]:
     """What the baseline has written for the fields at the end, as JSON where it is JSON."""
     rows = {event.name: event for event in events if isinstance(event, RowCompared) and not event.invented}
-    return {name: _canonical(row.lenient or row.text) for name, row in rows.items()}
+    return {name: _canonical(row.text) for name, row in rows.items()}
 
 
 def _canonical(text: str) -> str:
