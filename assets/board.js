@@ -94,7 +94,7 @@ function createBoard(element, page = {}) {
     return events.at(-1)?.kind === 'end' && events.at(-1).state === 'done' ? createTape(events) : undefined;
   }
 
-  // A log: its run's id, its lines, whether it was recorded, and the title of the scenario that it is of.
+  // A log: its run's id, its lines, and where it comes from.
   function put(entry) {
     const { run: id, log, source = entry.recorded ? 'recorded' : 'live', lost: words = '' } = entry;
     if (id !== run || log.length < read) {
@@ -116,7 +116,7 @@ function createBoard(element, page = {}) {
     drawBadge(parts, source, events);
     const tape = news.length ? tapeOf(events) : undefined;
     if (tape) {
-      if (source === 'live') history.keep(entry);
+      if (source === 'live') history.keep(id, events.find(({ kind }) => kind === 'run'), log);
       changes.end(events);
       player.load(tape);
     } else if (news.length || !events.length) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -68,11 +68,8 @@ class Preset:
         if not self.change:
             return None
         context = self.context.replace(self.change.before, self.change.after)
-        return replace(self, id=f"{self.id}_changed", context=context, expected={}, change=None)
-
-    def is_of(self, context: str, schema: StructuredSchema) -> bool:
-        """Whether these are its own text and schema to the letter: a run of them tells nothing of anybody."""
-        return (context, schema, schema.unsupported) == (self.context, self.schema, self.schema.unsupported)
+        title = f"{self.title}: {self.change.label}"
+        return replace(self, id=f"{self.id}_changed", title=title, context=context, expected={}, change=None)
 
     @classmethod
     def load(cls, file: Path) -> Preset:
@@ -104,6 +101,14 @@ def load_presets(folder: Path = FOLDER) -> tuple[Preset, ...]:
     if not found:
         raise PresetError(f"{folder}: holds no presets")
     return tuple(sorted(found.values(), key=lambda preset: (bool(preset.pcd_loses), -len(preset.schema))))
+
+
+def with_changed(presets: Iterable[Preset]) -> Iterator[Preset]:
+    """Each preset, and after it the same with its fact changed where it has one."""
+    for preset in presets:
+        yield preset
+        if changed := preset.changed:
+            yield changed
 
 
 def known_presets() -> dict[str, Path]:

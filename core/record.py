@@ -18,8 +18,8 @@ from core.figures import ms_text, ratio_text
 from core.grammar import MODES, Mode
 from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible, leave
 from core.models import ModelNotFound, ProgressBar
-from core.presets import Preset, PresetError, known_presets, preset_file
-from core.recordings import FOLDER, Recording, RecordingError, recording_file, with_changed
+from core.presets import Preset, PresetError, known_presets, preset_file, with_changed
+from core.recordings import FOLDER, Recording, RecordingError, recording_file
 from core.trace import Event, Judged, Lane, LaneEnded, RunEnded, save
 from core.trials import Case
 from core.wording import escaped

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.presets import Preset
+from core.presets import Preset, with_changed
 from core.schema import SchemaError, StructuredSchema
 from core.trace import Event, LaneEnded, RunEnded, RunStarted, TraceError, load
 from core.wording import escaped
@@ -74,14 +74,6 @@ class Recording:
         except SchemaError:
             return False
         return (self.preset, self.run.context, fields) == (preset.id, preset.context, preset.schema.key)
-
-
-def with_changed(presets: Iterable[Preset]) -> Iterator[Preset]:
-    """Each preset, and after it the same with its fact changed where it has one."""
-    for preset in presets:
-        yield preset
-        if changed := preset.changed:
-            yield changed
 
 
 def recording_file(preset: str, folder: Path = FOLDER) -> Path:

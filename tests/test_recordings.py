@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from core.compare import compare
-from core.presets import Preset, load_presets
-from core.recordings import Recording, RecordingError, load_recordings, recording_file, with_changed
+from core.presets import Preset, load_presets, with_changed
+from core.recordings import Recording, RecordingError, load_recordings, recording_file
 from core.schema import StructuredSchema
 from core.trace import LaneStarted, from_line, load, save
 from tests.test_race import ANSWER, CONTEXT, FLAGS, SCHEMA, VALUES, engine_for, final_rows, of, only
@@ -171,7 +171,7 @@ def test_a_trace_of_before_there_were_paths_and_machines_is_a_recording(tmp_path
 # --- what is shipped ---
 
 
-@pytest.mark.parametrize("preset", with_changed(load_presets()), ids=lambda preset: preset.id)
+@pytest.mark.parametrize("preset", list(with_changed(load_presets())), ids=lambda preset: preset.id)
 def test_every_preset_has_a_recording_of_a_real_cold_run(preset):
     recording = load_recordings([preset])[preset.id]
     run = recording.run

@@ -27,7 +27,9 @@ function createHistory(parts, { open, back, isBusy }) {
     if (count < runs.length) notice = count ? fullWords(count, runs.length) : UNSTORED;
   }
 
-  function keep({ run: id, scenario, log }) {
+  // A live run that is over, its `run` event and its log.
+  function keep(id, run, log) {
+    const scenario = scenarioOf(run)?.title ?? '';
     const { keepsOwn, runs } = shelf.read();
     const entry = { id, scenario, log: keptLines(log) };
     refused = scenario || keepsOwn ? undefined : entry;

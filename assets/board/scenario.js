@@ -1,8 +1,9 @@
 // Which scenario a run was of, told from the run itself: no event names it. The checksums of the
 // page's scenarios come from `core/ui/scenarios.py`, which takes them in the same way.
 
-// { id, title }; undefined for a text and a schema of somebody's own.
-function scenarioOf({ context, names, schema }) {
+// { id, title }; undefined for a text or a schema of somebody's own, parts of it that were left out included.
+function scenarioOf({ context, names, schema, unsupported = [] }) {
+  if (unsupported.length) return undefined;
   const fields = names.flatMap((name) => {
     const { type, description = '', choices = [], titles = [], depends_on: above = [] } = schema[name];
     return [name, type, description, ...choices.map(valueText), ...titles, ...above];

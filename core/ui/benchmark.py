@@ -148,9 +148,10 @@ def _choices(presets: Sequence[Preset]) -> Choices:
     modes = [(f"{name}: {mode.explained}", name) for name, mode in MODES.items()]
     styles = [(name.capitalize(), name) for name in STYLES]
     titles = [(preset.title, preset.id) for preset in presets]
+    quick = min(presets, key=lambda preset: len(preset.context))
     with gr.Column(elem_id="benchmark-choices"):
         return Choices(
-            gr.CheckboxGroup(titles, value=[presets[0].id], label="Presets", elem_id="benchmark-presets"),
+            gr.CheckboxGroup(titles, value=[quick.id], label="Presets", elem_id="benchmark-presets"),
             gr.CheckboxGroup(modes, value=["json"], label="Baseline modes", elem_id="benchmark-modes"),
             gr.CheckboxGroup(HEADS, value=["warm"], label="Head", elem_id="benchmark-heads"),
             gr.Radio(styles, value="pretty", label="JSON style", elem_id="benchmark-style"),

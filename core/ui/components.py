@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from core.presets import Preset
+from core.presets import Preset, with_changed
 from core.ui import modes, scenarios
 from core.ui.log import Log
 from core.ui.note import Note
@@ -101,7 +101,7 @@ class Board(gr.HTML):
         )
 
     def postprocess(self, value: Log) -> dict[str, str]:
-        return {"run": value.run, "log": value.lines, "recorded": value.recorded, "scenario": value.scenario}
+        return {"run": value.run, "log": value.lines, "recorded": value.recorded}
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object"}
@@ -147,7 +147,7 @@ class Notice(gr.HTML):
 
 def board_script(presets: Iterable[Preset]) -> str:
     """The board's functions, with the words that they take from Python."""
-    return modes.script() + scenarios.script(presets) + "".join(map(asset, BOARD_PARTS))
+    return modes.script() + scenarios.script(with_changed(presets)) + "".join(map(asset, BOARD_PARTS))
 
 
 def asset(name: str) -> str:

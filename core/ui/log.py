@@ -20,7 +20,6 @@ class Log:
     run: str = ""
     lines: str = ""
     recorded: bool = False  # of an earlier run, saved
-    scenario: str = ""  # title of the scenario whose text and schema it is of, both unchanged
 
     @classmethod
     def prepared(cls, schema: StructuredSchema) -> Log:

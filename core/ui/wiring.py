@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -77,7 +77,7 @@ def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Pr
     _wire_change(parts, presets, drawn, shown)
     _wire_schema(parts, runs, drawn)
     _wire_table(parts)
-    _wire_runs(parts, presets, runs, drawn)
+    _wire_runs(parts, runs, drawn)
     _wire_model(page, parts, resident)
     wire_links(page, parts, presets, shown, drawn)
     _wire_kept(page, parts)
@@ -153,7 +153,7 @@ def _wire_table(parts: Parts) -> None:
     parts.schema.change(read, parts.schema, parts.table, trigger_mode="always_last", **_AT_ONCE)
 
 
-def _wire_runs(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr.State) -> None:
+def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     async def run(
         context: str,
         schema: str,
@@ -170,10 +170,9 @@ def _wire_runs(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr.St
             yield Log.refused(str(error)), gr.skip(), gr.skip(), Drawn()
             return
         others = gr.Button(interactive=False), gr.Button(interactive=True), Drawn.of(inputs.schema)
-        scenario = next((preset.title for preset in presets if preset.is_of(inputs.context, inputs.schema)), "")
         async with aclosing(runs.start(request.session_hash, inputs)) as logs:
             async for log in logs:
-                yield replace(log, scenario=scenario), *others
+                yield log, *others
                 others = gr.skip(), gr.skip(), gr.skip()
 
     async def stop(request: gr.Request) -> None:
