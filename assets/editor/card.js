@@ -137,7 +137,11 @@ function createCard(template, row, hooks) {
     node,
     row,
     open,
-    drawSummary,
+    // Another field, which this one names, has a new name.
+    drawNames() {
+      drawSummary();
+      if (!body.hidden) drawDepends();
+    },
     get isOpen() { return !body.hidden; },
     // What is wrong with the field, '' where nothing is.
     fault(words) {
