@@ -163,7 +163,7 @@ def script(browser: Browser) -> Iterator[Callable[[str, Any], Any]]:
 
 
 def there_and_back(script: Callable[[str, Any], Any], text: str) -> str:
-    return script("textOf(rowsOf(value))", Sheet.of(text).to_json())
+    return script("textOf(rowsOf(value))", json.loads(Sheet.of(text).to_json()))
 
 
 @pytest.mark.parametrize("preset", (*SHIPPED, NASTY, FOUR), ids=lambda preset: preset.id)
