@@ -54,7 +54,10 @@ function createSheet(element, send) {
   // Drawn where it is seen: a person who edits as JSON waits for no cards.
   function draw() {
     if (parts.table.hidden) return;
-    if (sheet.text !== shown) cards.draw(rowsOf(sheet), sheet.state !== 'fields');
+    if (sheet.text !== shown) {
+      if (parts.told.children.length) tell(''); // a way back to a table that is no more
+      cards.draw(rowsOf(sheet), sheet.state !== 'fields');
+    }
     shown = sheet.text;
     drawState();
   }
