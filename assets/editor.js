@@ -8,7 +8,7 @@ function createSheet(element, send) {
   const parts = Object.fromEntries([...root.querySelectorAll('[data-part]')].map((node) => [node.dataset.part, node]));
   const cards = createCards(parts, { put, tell });
   let current; // the text in the editor, as far as the table knows
-  let sheet = { text: '""', state: 'fields', reason: '', rows: [], faults: [] }; // the server's last
+  let sheet = { text: '', state: 'fields', reason: '', rows: [], faults: [] }; // the server's last
   let shown; // the text that the cards stand for
   let sent = []; // texts of this table that the editor has not repeated yet
 
@@ -39,11 +39,10 @@ function createSheet(element, send) {
   }
 
   function answer(next) {
-    const text = JSON.parse(next.text);
-    current ??= text;
-    if (text !== current) return; // of a text that was there before
+    current ??= next.text;
+    if (next.text !== current) return; // of a text that was there before
     sheet = next;
-    draw(text);
+    draw();
     fresh();
   }
 
@@ -53,10 +52,13 @@ function createSheet(element, send) {
   }
 
   // Drawn where it is seen: a person who edits as JSON waits for no cards.
-  function draw(text) {
+  function draw() {
     if (parts.table.hidden) return;
-    if (text !== shown) cards.draw(rowsOf(sheet), sheet.state !== 'fields');
-    shown = text;
+    if (sheet.text !== shown) {
+      if (parts.told.children.length) tell(''); // a way back to a table that is no more
+      cards.draw(rowsOf(sheet), sheet.state !== 'fields');
+    }
+    shown = sheet.text;
     drawState();
   }
 
@@ -72,7 +74,7 @@ function createSheet(element, send) {
     for (const button of root.querySelectorAll('[data-view]')) button.ariaPressed = String(button.dataset.view === name);
     document.getElementById('editors').dataset.view = name;
     parts.table.hidden = name !== 'table';
-    if (JSON.parse(sheet.text) === current) draw(current);
+    if (sheet.text === current) draw();
     fresh();
   }
 
@@ -110,7 +112,7 @@ function createSheet(element, send) {
   return {
     show(value) {
       if (value.now !== undefined) told(value.now);
-      else if (value.rows) answer(value);
+      else if (value.sheet) answer(JSON.parse(value.sheet));
     },
   };
 }

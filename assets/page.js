@@ -7,11 +7,18 @@ addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     event.stopPropagation();
-    run.click();
+    enterWhatIsTyped(event.target, () => run.click());
   } else if (event.key === 'Escape' && event.target.ariaExpanded !== 'true') {
     pressStop();
   }
 }, { capture: true });
+
+// A run takes what is shown: a choice in the box of the schema's table counts, and is in the text a moment later.
+function enterWhatIsTyped(target, then) {
+  if (!target.matches?.('.sheet input')) return then();
+  target.dispatchEvent(new Event('change'));
+  setTimeout(then, 50);
+}
 
 // The server's first answer enables Stop, and a press in that moment may be lost: an Escape
 // presses for four seconds, as long as it is the same run and there is something to stop.

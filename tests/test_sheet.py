@@ -47,7 +47,7 @@ def test_a_presets_rows_are_its_schema(preset) -> None:
         '{"a": 5, "b": [1], "c": null, "d": "boolean"}',
         '{"a": {"type": "boolean"}, "a": {"type": "enum", "choices": ["x"]}}',
         '{"a": {"type": "enum", "choices": [1, "1", true, null, 12345678901234567890123, 1.0, 1e5, -0, NaN]}}',
-        '{"a": {"description": "b", "type": ["boolean"], "note": {"x": [1, {"y": 2}]}, "type": "enum", "choices": "x"}}',
+        '{"a": {"description": "b", "type": ["boolean"], "note": {"x": [{"y": 2}]}, "type": "enum", "choices": "x"}}',
         '{"a": {"type": "enum", "choices": ["\\ud800", "\\u202e", "</script>"], "titles": ["", 1], "depends_on": 7}}',
     ],
 )
@@ -56,7 +56,7 @@ def test_an_unfinished_text_is_kept_to_the_letter(text: str) -> None:
     assert sheet.state == "fields"
     assert pairs(read(sheet)) == pairs(text)
     assert sheet.faults
-    json.dumps(sheet.to_json(), ensure_ascii=False).encode()  # half a character has no bytes
+    assert sheet.to_json().isascii()  # half a character has no bytes
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from core.prompt import Style
 from core.resident import Status
 from core.schema import SchemaError, StructuredSchema
 from core.trace import Event, from_line, to_lines
-from core.ui.components import Board, Notice
+from core.ui.components import Board, Notice, SchemaTable
 from core.ui.inputs import InputError, Inputs, read_inputs
 from core.ui.launch import head, launch
 from core.ui.log import Log
@@ -91,7 +91,7 @@ def test_gradio_asks_nobody_and_the_page_names_no_other_host() -> None:
 
 
 def test_the_templates_hold_nothing_that_gradio_would_run() -> None:
-    for component in (Board(Log()), Notice()):
+    for component in (Board(Log()), Notice(), SchemaTable()):
         assert not any(mark in component.html_template for mark in ("{{", "${", "`", "\\"))
 
 

@@ -14,6 +14,7 @@ function createCard(template, row, hooks) {
   };
   const chips = createChips(node, row, { edited, tell: hooks.tell });
   let isDrawn = false; // what is inside is drawn when it is first seen
+  let wrong; // in words
 
   function drawLabels() {
     const field = literal(row.name) || 'the field without a name';
@@ -29,7 +30,8 @@ function createCard(template, row, hooks) {
   function drawSummary() {
     const names = row.choices.slice(0, IN_SUMMARY).map(({ json }) => showChoice(json)).join(', ');
     const rest = row.choices.length > IN_SUMMARY ? ', …' : '';
-    const own = row.whole || (isOpen(row) ? `${counted(row.choices.length, 'choice')}: ${names}${rest}` : 'true or false');
+    const choices = [counted(row.choices.length, 'choice'), names].filter(Boolean).join(': ') + rest;
+    const own = row.whole || (row.type === '"boolean"' ? 'true or false' : choices);
     const after = row.depends.length ? ` · after ${row.depends.map((one) => one.name ?? one).join(', ')}` : '';
     setText(part('summary'), `${own}${after}${row.description ? ` · ${row.description}` : ''}`);
   }
@@ -137,10 +139,16 @@ function createCard(template, row, hooks) {
     node,
     row,
     open,
-    drawSummary,
+    // Another field, which this one names, has a new name.
+    drawNames() {
+      drawSummary();
+      if (!body.hidden) drawDepends();
+    },
     get isOpen() { return !body.hidden; },
     // What is wrong with the field, '' where nothing is.
     fault(words) {
+      if (words === wrong) return;
+      wrong = words;
       setText(fault, words);
       fault.hidden = !words;
       name.setAttribute('aria-invalid', String(Boolean(words)));

@@ -9,7 +9,7 @@ function createCards(parts, { put, tell }) {
 
   const hooks = {
     edited: () => put(textOf(rows())),
-    renamed: (row) => cards.filter((card) => card.row.depends.includes(row)).forEach((card) => card.drawSummary()),
+    renamed: (row) => cards.filter((card) => card.row.depends.includes(row)).forEach((card) => card.drawNames()),
     others: rows,
     tell,
   };

@@ -141,6 +141,7 @@ function createChips(card, row, { edited, tell }) {
       else return;
       event.preventDefault();
     });
+    input.addEventListener('change', () => finish(true, document.activeElement === input));
     input.addEventListener('blur', () => finish(true, false));
     node.classList.add('editing');
     node.prepend(input);

@@ -120,7 +120,7 @@ class SchemaTable(gr.HTML):
         )
 
     def postprocess(self, value: Sheet) -> dict[str, Any]:
-        return value.to_json()
+        return {"sheet": value.to_json()}  # as one text: gradio watches each part of a value
 
     def api_info(self) -> dict[str, Any]:
         return {"type": "object"}

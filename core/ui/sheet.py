@@ -83,9 +83,9 @@ class Sheet:
         faults = tuple(_faults([name for name, _ in members], rows))
         return cls(text, rows=rows, faults=faults or (Fault(NO_ROW, str(schema)),))
 
-    def to_json(self) -> dict[str, Any]:
-        """For the page; the text as JSON too, because half a character in it has no bytes to be sent as."""
-        return asdict(self) | {"text": written(self.text)}
+    def to_json(self) -> str:
+        """For the page, in ASCII: half a character has no bytes to be sent as."""
+        return json.dumps(asdict(self))
 
 
 def _members(text: str) -> Sequence[tuple[str, Any]] | SchemaError:
