@@ -37,7 +37,7 @@ pytestmark = [
 
 TRICKY = "</script><script>window.__pwned=3</script><!-- <b>x</b> ${7*7} {{x}} `y` \u202e"
 FORMULAS = scenario(
-    "Formulas",
+    "Formulas </script><!-- x",
     {
         '=HYPERLINK("//x","y")': {"type": "enum", "choices": ["=1+1", "@SUM(A1)"]},
         "+1+cmd|' /C calc'!A0": {"type": "boolean"},
