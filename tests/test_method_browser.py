@@ -125,7 +125,7 @@ NAMES = tuple(field.name for field in FOUR.schema)
         (race(context=FOUR.context + "!"), ["Scenario: own text and schema; 4 fields, 68 characters of text"]),
         ([started()], ["The run is not over", "PCD: not finished"]),
         ([started(), RunEnded(9.0, "stopped", "", None, ())], ["The run was stopped. There is no result to compare."]),
-        ([started(), RunEnded(9.0, "failed", "out of memory", None, ())], ["The run was failed: out of memory."]),
+        ([started(), RunEnded(9.0, "failed", "out of memory", None, ())], ["The run failed: out of memory."]),
         ([], ["No run yet", "Press Run, or choose a scenario that has a recording."]),
         ([RunEnded(0.0, "failed", "the context is empty", None, ())], ["No run yet"]),
     ],

@@ -109,10 +109,15 @@ function countedIn({ run, lanes: { pcd, ar }, end, judged }) {
     speedUp !== null && `Baseline ÷ PCD: ${factor(speedUp)}, engine time, against baseline mode ${run.mode}.`,
     speedUp !== null && speedUp < 1 && `⚠ PCD is the slower lane here: it took ${factor(1 / speedUp)} the baseline's time.`,
     ...(speedUp === null ? [] : marksOf(end).map((mark) => `${mark}: the factor does not stand without this mark.`)),
-    end ? end.state !== 'done' && `The run was ${end.state}${end.message ? `: ${end.message}` : ''}. There is no result to compare.`
+    end ? end.state !== 'done' && `The run ${endedAs(end, (message) => `: ${message}`)}. There is no result to compare.`
       : 'The run is not over.',
     judged && `The baseline's text: ${verdict(judged)}. Agreement with it is not correctness.`,
   ];
+}
+
+// How a run ended that has no result; `because` puts its reason into words.
+function endedAs({ state, message }, because) {
+  return state === 'failed' ? `failed${because(message)}` : 'was stopped';
 }
 
 function caveatsOf(state) {

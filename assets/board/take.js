@@ -51,7 +51,7 @@ function obstacle(run, end) {
   if (!run) return 'There is no run to take yet: press Run, or choose a scenario that has a recording.';
   if (!end) return 'The run is not over: it can be taken when it is.';
   if (end.state === 'done') return 'Each file has the method in it, and opens without a network.';
-  return `The run was ${end.state}${end.message ? ` (${end.message})` : ''}: it has no result to take, only the trace up to there.`;
+  return `The run ${endedAs(end, (message) => ` (${message})`)}: it has no result to take, only the trace up to there.`;
 }
 
 // The lines of a log that a saved trace has, digit by digit as they came.
