@@ -148,7 +148,7 @@ def test_a_changed_fact_marks_the_rows_that_changed_and_counts_them(open_page: O
     assert marked(page) == {"channel": MARK}
     expect(row(page, "channel").locator(".value")).to_have_text(f'"{NOW}"')
     expect(line(page)).to_have_text(
-        "↻ 1 of 4 fields changed since the run before; 1 of the baseline's values did; the text is another."
+        "↻ 1 of 4 fields changed since the run before; 1 of the baseline's values changed too; the text differs."
     )
     before = f"{100 * CHANNEL.probabilities[CHANNEL.winner]:.1f} %"
     tooltip = f'was "{WAS}" → now "{NOW}"\nshare {before} → 60.0 %'

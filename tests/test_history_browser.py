@@ -1,4 +1,4 @@
-"""The history in Chromium: which runs a browser keeps, what it shows of them, and what it makes of a store that is not its own."""
+"""The history in Chromium: what a browser keeps and shows, and what it makes of a store that is not its own."""
 
 from __future__ import annotations
 
@@ -479,7 +479,7 @@ def test_two_runs_are_compared_field_by_field(open_page: OpenPage, events: Seque
     entries.last.locator("input").check()
     expect(part(page, "comparison.names")).to_contain_text("A: Old")
     conditions = {label: values for label, *values in cells(page, "comparison.conditions")}
-    assert conditions["machine"] == ["", "Other chip"]
+    assert conditions["machine"] == ["–", "Other chip"]
     assert conditions["model"] == ["scripted-1b", "other-2b"]
     assert conditions["temperature"] == ["1", "2"]
     assert conditions["text"] == [FOUR.context, "Another text."]
@@ -496,7 +496,7 @@ def test_two_runs_are_compared_field_by_field(open_page: OpenPage, events: Seque
     assert [name for name, *_ in fields] == [routing, *(field.name for field in FOUR.schema if field.name != routing)]
     assert fields[0][1:3] == [f'"{before.value}" {100 * before.probability:.1f} %', f'"{OTHER_ROUTE}" 51.0 %']
     assert [row[-1] for row in fields] == ["≠ differs", "= same", "= same", "= same"]
-    expect(part(page, "comparison.count")).to_have_text("1 of 4 fields that both have differs")
+    expect(part(page, "comparison.count")).to_have_text("1 of the 4 fields in both differs")
     part(page, "comparison.only").check()
     assert [name for name, *_ in cells(page, "comparison.fields")] == [routing]
     entries.first.locator("input").uncheck()
@@ -507,7 +507,7 @@ def test_fields_of_one_run_alone_are_named_as_such(open_page: OpenPage, events: 
     page = open_page(script=put_in(of_runs(entry(2, told(MANY.schema)), entry(1, events))))
     for box in open_history(page).locator("input").all():
         box.check()
-    expect(part(page, "comparison.count")).to_contain_text("0 of 0 fields that both have differ, 4 only in A, 28 only")
+    expect(part(page, "comparison.count")).to_contain_text("0 of the 0 fields in both differ, 4 only in A, 28 only in B")
     assert {row[-1] for row in cells(page, "comparison.fields")} == {"− only in A", "+ only in B"}
 
 
