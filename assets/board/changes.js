@@ -69,8 +69,8 @@ function changesLine(before, { rows, run, end }, { isComparable, obstacles, othe
   const written = end ? [...rows.values()].filter((row) => hasChanged(before.rows.get(row.name), row)).length : 0;
   return [
     changed ? `↻ ${changed} of ${count} changed since the run before` : `= No field changed since the run before${now.length < rows.size ? `, of ${count}` : ''}`,
-    written ? `${written} of the baseline's values did` : '',
-    before.run.context === run.context ? 'the text is the same' : 'the text is another',
+    written ? `${written} of the baseline's values changed too` : '',
+    before.run.context === run.context ? 'the text is the same' : 'the text differs',
     others.length ? `also different: ${differencesInWords(others)}` : '',
   ].filter(Boolean).join('; ').concat('.');
 }

@@ -17,11 +17,11 @@ function createComparison(parts) {
     const [differ, same, inA, inB] = VERDICTS.map(of);
     const shared = differ.length + same.length;
     setText(parts['comparison.count'], [
-      `${differ.length} of ${counted(shared, 'field')} that both have ${differ.length === 1 ? 'differs' : 'differ'}`,
+      `${differ.length} of the ${counted(shared, 'field')} in both ${differ.length === 1 ? 'differs' : 'differ'}`,
       inA.length ? `${inA.length} only in A` : '', inB.length ? `${inB.length} only in B` : '',
     ].filter(Boolean).join(', '));
     const cells = [...differ, ...inA, ...inB, ...(only.checked ? [] : same)].map(({ name, values, verdict }) => [name, ...values, verdict]);
-    fillTable(parts['comparison.fields'], ['Field', 'PCD, A', 'PCD, B', 'Baseline, A', 'Baseline, B', ''], cells);
+    fillTable(parts['comparison.fields'], ['Field', 'PCD, A', 'PCD, B', 'Baseline, A', 'Baseline, B', 'Verdict'], cells);
   }
 
   only.addEventListener('change', draw);
@@ -95,7 +95,7 @@ function fillTable(table, heading, rows) {
   const cells = (words, role) => words.map((text) => {
     const cell = document.createElement('span');
     cell.setAttribute('role', role);
-    setCut(cell, text);
+    setCut(cell, text || (role === 'cell' ? MISSING : ''));
     return cell;
   });
   const line = (children) => {

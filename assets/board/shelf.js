@@ -61,7 +61,7 @@ function contentOf(text) {
   return { keepsOwn, runs: runs.map(({ id, scenario, log }) => ({ id, scenario, log })), lost: found.runs.length - runs.length };
 }
 
-// The lines of a log that a saved trace has.
+// The lines of the page's own log that a saved trace has.
 function keptLines(log) {
-  return log.split('\n').filter((line) => line && SHAPES.has(parsedLine(line)?.kind)).map((line) => `${line}\n`).join('');
+  return log.split('\n').filter((line) => line && SHAPES.has(JSON.parse(line).kind)).map((line) => `${line}\n`).join('');
 }
