@@ -65,10 +65,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Change:
-    """A second recording, of the same fields and another text."""
+    """A second recording, of the same fields and a text in which one fact is another."""
 
     id: str
-    was: str  # the sentences that differ
+    label: str  # the new fact, in a few words
+    was: str  # what the text says of it
     now: str
     turns: tuple[Turn, ...]
     options: tuple[str, ...]  # names of fields, changed and unchanged ones
@@ -94,8 +95,7 @@ def tour_of(presets: Iterable[Preset], recordings: Recorded) -> Tour | None:
     if not shown:
         return None
     main = max(shown, key=lambda preset: len(preset.schema))
-    changed = main.changed
-    change = _change(main, recordings) if changed and changed.id in recordings else None
+    change = _change(main, recordings)
     points = [_point(preset, recordings[preset.id]) for preset in shown]
     told = [preset.id for preset in shown] + ([change.id] if change else [])
     logs = {name: Log.of(recordings[name]) for name in told}
@@ -164,19 +164,22 @@ def _options(answer: int, most: int) -> tuple[int, ...]:
     return tuple(sorted(rungs))
 
 
-def _change(preset: Preset, recordings: Recorded) -> Change:
-    name = preset.changed.id
-    before, after = recordings[preset.id], recordings[name]
+def _change(preset: Preset, recordings: Recorded) -> Change | None:
+    changed = preset.changed
+    if not preset.change or not changed or changed.id not in recordings:
+        return None
+    before, after = recordings[preset.id], recordings[changed.id]
     values, others = _decided(before), _decided(after)
-    turns = tuple(Turn(name, value, others[name]) for name, value in values.items() if others.get(name, value) != value)
+    turns = tuple(Turn(name, value, others[name]) for name, value in values.items() if others[name] != value)
     moved = [turn.name for turn in turns][:MOST_CHANGED]
-    still = [name for name in values if others.get(name) == values[name]]
+    still = [name for name in values if others[name] == values[name]]
     # From all over the schema, so that the list does not end where the changed ones begin.
     step = max(1, len(still) // (MOST_OPTIONS - len(moved)))
     asked = {*moved, *still[::step][: MOST_OPTIONS - len(moved)]}
     texts, other_texts = _written(before), _written(after)
     return Change(
-        id=name,
+        id=changed.id,
+        label=preset.change.label,
         was=preset.change.before,
         now=preset.change.after,
         turns=turns,
