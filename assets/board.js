@@ -1,7 +1,8 @@
 // The board: reads the log's new lines, folds them, and draws the state.
 // Text from outside reaches the page through textContent, title and dataset only.
 
-function createBoard(element) {
+// `loadTour` asks for what the tour tells; a board without it has no tour.
+function createBoard(element, loadTour) {
   const board = element.querySelector('.board');
   const parts = Object.fromEntries([...board.querySelectorAll('[data-part]')].map((node) => [node.dataset.part, node]));
   const panes = { pcd: parts['pcd.raw'], ar: parts['ar.raw'] };
@@ -18,7 +19,8 @@ function createBoard(element) {
   });
   const player = createPlayer(parts, (tape, ms) => {
     const then = tape.at(ms);
-    draw(then, { caption: captionOf(tape, then, ms), length: tape.length });
+    draw(then, { caption: captionOf(tape, then, ms), length: tape.length, doing: deedOf(tape, ms) });
+    tour.moved();
   });
   const panels = createPanels(board, parts, (name) => drawPanel(name));
   let state = blankState();
@@ -26,13 +28,24 @@ function createBoard(element) {
   let run;
   let read = 0; // of the log, up to the last whole line
   let given; // what the page gave last, also while another run is shown
+  const visit = createVisit(board, put);
+  const tour = createTour(board, parts, player, visit, loadTour);
+  const presenter = createPresenter(board, parts.present);
+  listenForTools(board, tour, {
+    t: tour.toggle,
+    p: presenter.toggle,
+    l: () => !tour.isOpen && visit.swap(),
+    '?': () => board.querySelector('[data-panel="keys"]').click(),
+    get Escape() { return presenter.isOn && !visit.isBusy ? presenter.leave : undefined; },
+  });
   listenForKeys(board, player);
 
   // What a panel shows is made when it is opened, and again when another run is shown.
   function drawPanel() {}
 
-  function draw(state, { caption = '', length } = {}) {
+  function draw(state, { caption = '', length, doing = '' } = {}) {
     board.dataset.phase = state.phase;
+    board.dataset.doing = doing;
     showClocks(state.lanes, length);
     for (const name of ['pcd', 'ar']) {
       drawLane(parts, name, state.lanes[name]);
@@ -77,7 +90,8 @@ function createBoard(element) {
   return {
     show(log) {
       given = log;
-      put(log);
+      if (!visit.keeps(log)) put(log);
+      tour.drawOpener();
     },
   };
 }

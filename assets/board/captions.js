@@ -10,7 +10,8 @@ function pcdCaption(tape, { lanes: { pcd }, rows }, ms) {
   if (!doing) return '';
   const { name, from, to, tokens } = doing;
   const fields = `, for all ${counted(rows.size, 'field')} at once`;
-  const what = `${PHASES.get(name) ?? name}${TREES.has(name) ? fields : ''}`;
+  const forks = `, read at the forks: ${counted(tape.forks, 'fork')} on the paths of the ${counted(rows.size, 'value')}`;
+  const what = `${PHASES.get(name) ?? name}${TREES.has(name) ? fields : ''}${name === 'scoring' ? forks : ''}`;
   const size = tokens === undefined ? '' : `, ${counted(tokens, 'token')}`;
   return `PCD: ${what}${size}, ${duration(ms - from).join(' ')} of ${duration(to - from).join(' ')}.`;
 }
@@ -25,6 +26,12 @@ function writingCaption(tape, { lanes: { ar } }, ms) {
   }
   const last = ar.characters.slice(-MOST_WRITTEN).join('').split('\n').at(-1).trim();
   return `The baseline has written ${counted(ar.tokens ?? 0, 'token')}${last ? `, now: ${last}` : ''}.`;
+}
+
+// What PCD does to all rows that are not decided yet, as the style sheet knows it.
+function deedOf(tape, ms) {
+  const name = tape.doing('pcd', ms)?.name;
+  return TREES.has(name) ? 'reading' : name === 'scoring' || name === 'assembly' ? name : '';
 }
 
 const TREES = new Set(['tree', 'context + tree']);

@@ -12,6 +12,7 @@ function createPlayer(parts, show) {
   let playing = false;
   let speed = '1×';
   let last; // when the position was right
+  let target; // where playing pauses by itself
   let isAsked = false; // whether a frame is on its way
 
   function draw() {
@@ -42,7 +43,13 @@ function createPlayer(parts, show) {
     const now = clock.now();
     const moved = (now - last) * SPEEDS.get(speed);
     last = now;
-    seek(position + moved);
+    if (position + moved < (target ?? Infinity)) seek(position + moved);
+    else stopAt(target);
+  }
+
+  function stopAt(ms) {
+    pause();
+    seek(ms);
   }
 
   // One frame is asked for at a time, however often somebody plays, pauses or changes the speed.
@@ -59,7 +66,7 @@ function createPlayer(parts, show) {
   function play() {
     if (!tape) return;
     if (calm.matches) {
-      seek(tape.length);
+      stopAt(target ?? tape.length);
       return;
     }
     if (position >= tape.length) position = 0;
@@ -69,16 +76,16 @@ function createPlayer(parts, show) {
   }
 
   function pause() {
-    playing = false;
+    [playing, target] = [false, undefined];
     draw();
   }
 
   const deeds = {
     play: () => (playing ? pause() : play()),
-    restart: () => { pause(); seek(0); },
-    back: () => { pause(); seek(tape.before(position - EDGE)); },
-    forward: () => { pause(); seek(tape.after(position + EDGE)); },
-    full: () => { pause(); seek(tape.length); },
+    restart: () => stopAt(0),
+    back: () => stopAt(tape.before(position - EDGE)),
+    forward: () => stopAt(tape.after(position + EDGE)),
+    full: () => stopAt(tape.length),
   };
 
   function setSpeed(name) {
@@ -94,8 +101,7 @@ function createPlayer(parts, show) {
   }
   for (const [name, deed] of Object.entries(deeds)) parts[`replay.${name}`].addEventListener('click', () => tape && deed());
   parts['replay.scrub'].addEventListener('input', ({ target: { value } }) => {
-    playing = false;
-    seek(Number(value));
+    stopAt(Number(value));
   });
   draw();
 
@@ -107,11 +113,23 @@ function createPlayer(parts, show) {
       seek(next.length);
     },
     eject() {
-      [tape, playing, position] = [undefined, false, 0];
+      [tape, playing, position, target] = [undefined, false, 0, undefined];
       drawLanes(parts, { length: 1, intervals: { pcd: [], ar: [] } });
       draw();
     },
     press: (name) => tape && deeds[name](),
+    stopAt,
+    setSpeed,
+    // Plays on from here, and pauses at a moment.
+    playTo(ms) {
+      pause();
+      target = ms;
+      play();
+    },
+    get tape() { return tape; },
+    get position() { return position; },
+    get isPlaying() { return playing; },
+    get speed() { return speed; },
   };
 }
 

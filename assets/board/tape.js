@@ -13,6 +13,7 @@ function createTape(events) {
   return {
     length,
     intervals,
+    forks: events.reduce((sum, { kind, levels }) => sum + (kind === 'field' ? levels : 0), 0), // of what was chosen
 
     // The state at a moment: what the events up to it say, and clocks that have come as far.
     at(ms) {

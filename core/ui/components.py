@@ -32,9 +32,17 @@ _BOARD_PARTS = (
     "board/raw.js",
     "board/highlight.js",
     "board/panels.js",
+    "board/keys.js",
+    "board/visit.js",
+    "board/presenter.js",
+    "board/bets.js",
+    "board/scale.js",
+    "board/steps.js",
+    "board/tour.js",
     "board.js",
 )
-_MOUNT = "const shown = {}(element); watch('value', () => shown.show(props.value)); shown.show(props.value);"
+_MOUNT = "const shown = {}; watch('value', () => shown.show(props.value)); shown.show(props.value);"
+_CREATE_BOARD = "createBoard(element, server.tour_text && (() => server.tour_text()))"
 # A function of its own, so that the browser can put the same script into a report.
 _BOARD = "const boardScript = function () {\n%s\nreturn createBoard;\n};\nconst createBoard = boardScript();\n"
 
@@ -49,7 +57,7 @@ class Board(gr.HTML):
         super().__init__(
             value=value,
             html_template=asset("board.html"),
-            js_on_load=_BOARD % (script() + "".join(map(asset, _BOARD_PARTS))) + _MOUNT.format("createBoard"),
+            js_on_load=_BOARD % (script() + "".join(map(asset, _BOARD_PARTS))) + _MOUNT.format(_CREATE_BOARD),
             apply_default_css=False,
             **options,
         )
@@ -68,7 +76,7 @@ class Notice(gr.HTML):
         super().__init__(
             value=value,
             html_template='<p class="notice"><span></span><progress max="1" hidden></progress></p>',
-            js_on_load=asset("notice.js") + _MOUNT.format("createNotice"),
+            js_on_load=asset("notice.js") + _MOUNT.format("createNotice(element)"),
             apply_default_css=False,
             **options,
         )

@@ -12,7 +12,7 @@ from core.ui.components import asset
 SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
 MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace"]
 
-_PARTS = ("panels", "phases", "replay", "inspector", "table", "narrow")
+_PARTS = ("panels", "phases", "replay", "inspector", "table", "narrow", "tour", "presenter")
 _BOARD = ("board.css", *(f"board/{part}.css" for part in _PARTS))
 STYLES = ("page.css", "notice.css", *_BOARD, "benchmark.css")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import gradio as gr
@@ -15,6 +15,7 @@ from core.ui.components import Board, Notice
 from core.ui.endpoints import add_endpoints
 from core.ui.log import Log
 from core.ui.modes import MODES, STYLES
+from core.ui.tour import teller, tour_of
 from core.ui.views import preset_note, schema_note, schema_text
 from core.ui.wiring import Parts, Settings, Shown, change_button, wire
 
@@ -42,7 +43,7 @@ def build(
         model = _masthead()
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Race", id="race"):
-                parts = _race(model, presets, shown)
+                parts = _race(model, presets, shown, teller(tour_of(presets, recordings)))
             with gr.Tab("Benchmark", id="benchmark"):
                 add_benchmark(page, resident, presets)
         wire(page, parts, resident, presets, shown)
@@ -56,7 +57,9 @@ def _masthead() -> Notice:
         return Notice(elem_id="model")
 
 
-def _race(model: Notice, presets: Sequence[Preset], shown: Shown) -> Parts:
+def _race(
+    model: Notice, presets: Sequence[Preset], shown: Shown, tellers: list[Callable[[object], str]]
+) -> Parts:
     """Controls and editors, and the board beside them."""
     first = presets[0]
     with gr.Row(elem_id="bench"):
@@ -82,7 +85,7 @@ def _race(model: Notice, presets: Sequence[Preset], shown: Shown) -> Parts:
             )
             verdict = Notice(schema_note(first.schema), elem_id="verdict")
         with gr.Column(elem_id="result"):
-            board = Board(shown(first), elem_id="board")
+            board = Board(shown(first), server_functions=tellers, elem_id="board")
     return Parts(model, preset, about, run, stop, settings, context, change, schema, verdict, board)
 
 

@@ -1,0 +1,25 @@
+// The presenter's view: the board alone, in letters that can be read from the back of a room. The page
+// behind it keeps its place and its state, and cannot be reached by Tab.
+
+function createPresenter(board, button) {
+  let before; // what had the focus
+
+  const isOn = () => document.body.dataset.presenting !== undefined;
+
+  function set(on) {
+    const focused = document.activeElement;
+    button.ariaPressed = String(on);
+    if (on) {
+      before = focused;
+      document.body.dataset.presenting = '';
+      if (!board.contains(focused)) button.focus();
+    } else {
+      delete document.body.dataset.presenting;
+      if (focused === button && before?.isConnected && before !== document.body) before.focus();
+    }
+  }
+
+  button.addEventListener('click', () => set(!isOn()));
+
+  return { toggle: () => set(!isOn()), leave: () => set(false), get isOn() { return isOn(); } };
+}

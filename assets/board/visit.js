@@ -1,0 +1,67 @@
+// A visit: the board shows another run than the page's own, until the page gives a new one.
+// What the page gives meanwhile is kept and not drawn.
+
+function createVisit(board, put) {
+  let own; // what the page gave last
+  let recording; // the last of what it gave that was recorded, and that was run here
+  let live;
+  let isAway = false;
+  let whenOver;
+
+  function end() {
+    const tell = whenOver;
+    [isAway, whenOver] = [false, undefined];
+    delete board.dataset.away;
+    tell?.();
+  }
+
+  function go(log, over) {
+    if (isAway) end();
+    [isAway, whenOver] = [true, over];
+    board.dataset.away = 'true';
+    put(log);
+  }
+
+  function back() {
+    if (!isAway) return;
+    end();
+    put(own);
+  }
+
+  return {
+    // Whether a log of the page stays in the background.
+    keeps(log) {
+      if (isAway && log.run !== own.run) end();
+      own = log;
+      if (log.recorded) recording = log;
+      else if (log.log.includes('"kind": "run"')) live = log;
+      return isAway;
+    },
+
+    go,
+    back,
+
+    // Another log on the board, within the same visit.
+    stay: (log) => put(log),
+
+    // Recorded and live, by turns: where there are both, of the same fields.
+    swap() {
+      const other = own?.recorded ? live : recording;
+      if (isAway) back();
+      else if (other && fieldsOf(other) === fieldsOf(own)) go(other);
+    },
+
+    // Whether the page's own run goes on.
+    get isBusy() { return Boolean(own) && goesOn(own); },
+  };
+}
+
+function fieldsOf({ log }) {
+  return JSON.stringify(JSON.parse(log.split('\n', 1)[0] || '{}').names);
+}
+
+// A line begins with its kind.
+function goesOn({ log }) {
+  const last = log.slice(log.lastIndexOf('\n', log.length - 2) + 1);
+  return last !== '' && !/^\{"kind": "(prepared|end)"/.test(last);
+}
