@@ -53,10 +53,13 @@ function createTour(board, parts, player, visit, load) {
   function close() {
     if (!isOpen) return;
     [isOpen, at] = [false, -1];
+    const { activeElement: focused } = document;
+    const hadFocus = focused === document.body || parts.tour.contains(focused);
     parts.tour.hidden = true;
     for (const key of ['tour', 'veil']) delete board.dataset[key];
     player.setSpeed(before.speed);
     drawOpener();
+    if (!hadFocus) return; // somebody is elsewhere by now, in an editor perhaps
     const { focus } = before;
     (focus?.isConnected && focus !== document.body ? focus : parts['tour.open']).focus();
   }

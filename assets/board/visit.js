@@ -8,10 +8,12 @@ function createVisit(board, put) {
   let isAway = false;
   let whenOver;
 
-  function end() {
+  // `log`: what is drawn before somebody is told that it is over.
+  function end(log) {
     const tell = whenOver;
     [isAway, whenOver] = [false, undefined];
     delete board.dataset.away;
+    if (log) put(log);
     tell?.();
   }
 
@@ -23,9 +25,7 @@ function createVisit(board, put) {
   }
 
   function back() {
-    if (!isAway) return;
-    end();
-    put(own);
+    if (isAway) end(own);
   }
 
   return {
@@ -34,7 +34,7 @@ function createVisit(board, put) {
       if (isAway && log.run !== own.run) end();
       own = log;
       if (log.recorded) recording = log;
-      else if (log.log.includes('"kind": "run"')) live = log;
+      else if (/^\{"kind": ?"run"/m.test(log.log)) live = log;
       return isAway;
     },
 
@@ -63,5 +63,5 @@ function fieldsOf({ log }) {
 // A line begins with its kind.
 function goesOn({ log }) {
   const last = log.slice(log.lastIndexOf('\n', log.length - 2) + 1);
-  return last !== '' && !/^\{"kind": "(prepared|end)"/.test(last);
+  return last !== '' && !/^\{"kind": ?"(prepared|end)"/.test(last);
 }

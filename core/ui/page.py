@@ -57,9 +57,7 @@ def _masthead() -> Notice:
         return Notice(elem_id="model")
 
 
-def _race(
-    model: Notice, presets: Sequence[Preset], shown: Shown, tellers: list[Callable[[object], str]]
-) -> Parts:
+def _race(model: Notice, presets: Sequence[Preset], shown: Shown, tellers: list[Callable[[object], str]]) -> Parts:
     """Controls and editors, and the board beside them."""
     first = presets[0]
     with gr.Row(elem_id="bench"):

@@ -203,7 +203,7 @@ def _limits(events: Sequence[Event]) -> tuple[str, ...]:
     style = STYLES.get(run.style, run.style)
     return (
         f"One run (n = 1) of one user on {where}: elsewhere, or under load, the ratio is another.",
-        f"The baseline ran in mode {run.mode}, {style}, prefix cache {run.cache}: against another one the ratio is another.",
+        f"The baseline ran in mode {run.mode}, {style}, prefix cache {run.cache}: with another, the ratio is another.",
         "Syntax and allowed values are guaranteed, that a value is right is not. Fields are decided independently.",
     )
 
