@@ -9,16 +9,17 @@ addEventListener('keydown', (event) => {
     event.stopPropagation();
     run.click();
   } else if (event.key === 'Escape' && event.target.ariaExpanded !== 'true') {
-    pressStop();
+    pressStop(window.runPressed);
   }
 }, { capture: true });
 
 // The server's first answer enables Stop, and a press in that moment may be lost: an Escape
 // presses for four seconds, as long as it is the same run and there is something to stop.
-function pressStop(run = window.runPressed, tries = 20) {
+function pressStop(run, tries = 20) {
+  if (run !== window.runPressed) return; // another run by now
   const stop = document.getElementById('stop');
   if (!stop.disabled) stop.click();
-  if (tries > 0 && run === window.runPressed) setTimeout(pressStop, 200, run, tries - 1);
+  if (tries > 0) setTimeout(pressStop, 200, run, tries - 1);
 }
 
 // The third clock, the browser's own: from the press of Run to the end on the screen.

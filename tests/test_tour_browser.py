@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from core.presets import load_presets
+from core.presets import Change, load_presets
 from core.recordings import load_recordings
-from core.trace import Event, FieldDecided, LaneEnded, PhaseEnded, RunStarted
+from core.trace import Event, FieldDecided, LaneEnded, PhaseEnded
 from core.ui.page import build
-from core.ui.tour import Tour, tour_of
+from core.ui.tour import tour_of
 from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, run_to_the_end, spy_on
 from tests.scripted import HOSTILE, NASTY, ScriptedEngine, ScriptedResident, served
 from tests.test_replay_browser import CLOCK, go_to, let_pass, moment, screen
@@ -28,17 +28,10 @@ pytestmark = [
 PRESETS = load_presets()
 RECORDED = {name: recording.events for name, recording in load_recordings(PRESETS).items()}
 MAIN = "support_triage"
-CHANGED = changed(
-    RECORDED[MAIN],
-    {"priority": "P2", "workaround_available": True},
-    next(preset.context for preset in PRESETS if preset.id == MAIN).replace(
-        "We have no workaround: the backup route from your handbook gives the same error.", "A backup route works."
-    ),
-)
-WITH_CHANGE = {**RECORDED, f"{MAIN}_changed": CHANGED}
-TOUR = tour_of(PRESETS, WITH_CHANGE)
+TOUR = tour_of(PRESETS, RECORDED)
 assert TOUR is not None
-TITLES = ["The result first", "Your bet", "Slow motion", "Change one fact", "Where it pays", "Your turn"]
+CHANGE = f"Change one fact: {TOUR.change.label if TOUR.change else ''}"
+TITLES = ["The result first", "Your bet", "Slow motion", CHANGE, "Where it pays", "Your turn"]
 BEATS = {event.phase: event.ms for event in RECORDED[MAIN] if isinstance(event, PhaseEnded) and event.lane == "pcd"}
 PCD = next(event for event in RECORDED[MAIN] if isinstance(event, LaneEnded) and event.lane == "pcd")
 AR = next(event for event in RECORDED[MAIN] if isinstance(event, LaneEnded) and event.lane == "ar")
@@ -55,7 +48,7 @@ def resident() -> ScriptedResident:
 
 @pytest.fixture(scope="module")
 def address(resident: ScriptedResident) -> Iterator[str]:
-    with served(build(resident, PRESETS, WITH_CHANGE)) as url:
+    with served(build(resident, PRESETS, RECORDED)) as url:
         yield url
 
 
@@ -97,9 +90,10 @@ def press(page: Page, *keys: str) -> None:
 
 def step(page: Page, number: int) -> None:
     """Forward to a step, from whichever is open."""
-    while (at := TITLES.index(part(page, "tour.title").text_content() or "") + 1) < number:
+    count = part(page, "tour.count")
+    while (at := int((count.text_content() or "").split()[1])) < number:
         page.keyboard.press("ArrowRight" if at % 2 else "PageDown")
-    expect(part(page, "tour.title")).to_have_text(TITLES[number - 1])
+    expect(count).to_have_text(f"Step {number} of 6")
 
 
 def rows(page: Page) -> Locator:
@@ -298,15 +292,16 @@ def test_a_changed_fact_is_guessed_and_then_shown(open_page: OpenPage) -> None:
     expect(part(page, "tour.text")).to_contain_text(change.was)
     expect(part(page, "tour.text")).to_contain_text(change.now)
     assert options(page) == list(change.options)
-    priority = page.locator('.rows:not(.invented) .row[data-field="priority"] .pcd')
-    expect(priority).to_have_text('"P1"')
+    first = change.turns[0]
+    cell = page.locator(f'.rows:not(.invented) .row[data-field="{first.name}"] .pcd')
+    expect(cell).to_have_text(first.was)
     turned = {turn.name for turn in change.turns}
     for i, name in enumerate(change.options):
         if name in turned:
             page.keyboard.press(str(i + 1))
     page.keyboard.press(" ")
     assert outcomes(page) == ["right" if name in turned else "no" for name in change.options]
-    expect(priority).to_have_text('"P2"')
+    expect(cell).to_contain_text(first.now)
     for turn in change.turns:
         expect(part(page, "tour.notes")).to_contain_text(f"{turn.name}: {turn.was} → {turn.now}")
 
@@ -333,7 +328,8 @@ def test_each_recorded_run_is_a_bar_with_its_own_ratio(open_page: OpenPage) -> N
 
 
 def test_without_a_changed_recording_the_step_offers_the_live_way(opened: OpenPage, resident: ScriptedResident) -> None:
-    with served(build(resident, PRESETS, RECORDED)) as url:
+    alone = {name: events for name, events in RECORDED.items() if name != f"{MAIN}_changed"}
+    with served(build(resident, PRESETS, alone)) as url:
         page = tour_on(opened(url))
         step(page, 4)
         expect(part(page, "tour.text")).to_contain_text("press Run")
@@ -533,15 +529,16 @@ def test_escape_leaves_the_tour_first_and_stops_a_run_before_it_leaves_the_view(
     assert page.evaluate("document.body.dataset.presenting") == ""
     page.keyboard.press("Control+Enter")
     expect_phase(page, "running")
+    expect_phase(page, "done")
+    expect(part(page, "badge")).to_contain_text("LIVE")
+    assert [one for one in page.evaluate(SIZES) if one[1] < 24] == []
+    expect(page.locator("#run")).to_be_enabled()
+    page.keyboard.press("Control+Enter")
+    expect_phase(page, "running")
     page.keyboard.press("Escape")
     expect_phase(page, "stopped")
     assert page.evaluate("document.body.dataset.presenting") == ""
     expect(page.locator("#run")).to_be_enabled()
-    page.keyboard.press("Control+Enter")
-    expect_phase(page, "running")
-    expect_phase(page, "done")
-    expect(part(page, "badge")).to_contain_text("LIVE")
-    assert [one for one in page.evaluate(SIZES) if one[1] < 24] == []
     page.keyboard.press("Escape")
     assert page.evaluate("document.body.dataset.presenting") is None
 
@@ -579,10 +576,11 @@ def test_the_tour_fits_a_phone(open_page: OpenPage, theme: str) -> None:
 
 def test_hostile_text_is_inert_in_every_step(opened: OpenPage, resident: ScriptedResident) -> None:
     title = f"{HOSTILE} ${{7*7}} {{{{x}}}} </script> \u202e<b>"
-    preset = replace(NASTY, title=title, expected={HOSTILE: True})
+    change = Change(title, NASTY.context, f"{HOSTILE} otherwise.")
+    preset = replace(NASTY, title=title, expected={HOSTILE: True}, change=change)
     events: Sequence[Event] = told_by(NASTY)
     names = [event.name for event in events if isinstance(event, FieldDecided)]
-    again = changed(events, dict.fromkeys(names, HOSTILE), f"{HOSTILE} otherwise.")
+    again = changed(events, dict.fromkeys(names, HOSTILE))
     recordings = {NASTY.id: events, f"{NASTY.id}_changed": again}
     with served(build(resident, (preset,), recordings)) as url:
         page = tour_on(opened(url))
@@ -591,17 +589,10 @@ def test_hostile_text_is_inert_in_every_step(opened: OpenPage, resident: Scripte
             step(page, number)
             if number in (2, 4, 5):
                 press(page, "1", " ")
-                expect(part(page, "tour.said")).not_to_be_empty()
+                expect(part(page, "tour.deed")).to_be_hidden()
             assert part(page, "tour").locator("img, script, b b, p b img").count() == 0
-        step_back = TITLES.index("Change one fact") + 1
-        for _ in range(6 - step_back):
-            page.keyboard.press("PageUp")
+        press(page, "PageUp", "PageUp")
+        expect(part(page, "tour.count")).to_have_text("Step 4 of 6")
         expect(part(page, "tour.notes")).to_contain_text(json.dumps(HOSTILE, ensure_ascii=False)[:30])
         assert page.evaluate("window.__pwned") is None
         page.context.close()
-
-
-def test_what_the_tour_says_of_its_run_is_what_its_first_event_says() -> None:
-    run = next(event for event in RECORDED[MAIN] if isinstance(event, RunStarted))
-    assert isinstance(TOUR, Tour)
-    assert TOUR.main == MAIN and run.model in TOUR.limits[0]

@@ -124,7 +124,7 @@ function changeStep({ board, data, player, put, draw, next }) {
   const bet = createBet(list, options, (i) => changed.has(options[i]), { several: true });
   const step = {
     name: 'change',
-    title: 'Change one fact',
+    title: `Change one fact: ${change.label}`,
     text: `“${change.was}” becomes “${change.now}” Which of these fields will PCD decide otherwise?`,
     deed: 'Show the second run',
     options: bet,
@@ -141,7 +141,7 @@ function changeStep({ board, data, player, put, draw, next }) {
       bet.reveal();
       put(change.id);
       step.deed = '';
-      step.said = `${counted(turns.length, 'field')} changed for PCD, ${change.ar_turns} for the baseline.`;
+      step.text = `${counted(turns.length, 'field')} changed for PCD, ${change.ar_turns} for the baseline.`;
       step.notes = turns.map(({ name, was, now }) => `${name}: ${was} → ${now}`);
       draw();
     },

@@ -7,7 +7,6 @@ count of events.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,8 +21,6 @@ from core.ui.modes import STYLES
 MOST_OPTIONS = 4
 #: Of each kind in a question about fields: a page has no room for more.
 MOST_CHANGED = 2
-
-_BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 
 Recorded = Mapping[str, Sequence[Event]]
 
@@ -68,10 +65,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Change:
-    """A second recording, of the same fields and another text."""
+    """A second recording, of the same fields and a text in which one fact is another."""
 
     id: str
-    was: str  # the sentences that differ
+    label: str  # the new fact, in a few words
+    was: str  # what the text says of it
     now: str
     turns: tuple[Turn, ...]
     options: tuple[str, ...]  # names of fields, changed and unchanged ones
@@ -97,10 +95,9 @@ def tour_of(presets: Iterable[Preset], recordings: Recorded) -> Tour | None:
     if not shown:
         return None
     main = max(shown, key=lambda preset: len(preset.schema))
-    changed = f"{main.id}_changed"
-    change = _change(changed, recordings[main.id], recordings[changed]) if changed in recordings else None
+    change = _change(main, recordings)
     points = [_point(preset, recordings[preset.id]) for preset in shown]
-    told = [preset.id for preset in shown] + ([changed] if change else [])
+    told = [preset.id for preset in shown] + ([change.id] if change else [])
     logs = {name: Log.of(recordings[name]) for name in told}
     return Tour(
         main=main.id,
@@ -167,34 +164,28 @@ def _options(answer: int, most: int) -> tuple[int, ...]:
     return tuple(sorted(rungs))
 
 
-def _change(name: str, before: Sequence[Event], after: Sequence[Event]) -> Change:
-    was, now = changed_sentences(_run(before).context, _run(after).context)
+def _change(preset: Preset, recordings: Recorded) -> Change | None:
+    changed = preset.changed
+    if not preset.change or not changed or changed.id not in recordings:
+        return None
+    before, after = recordings[preset.id], recordings[changed.id]
     values, others = _decided(before), _decided(after)
-    turns = tuple(Turn(name, value, others[name]) for name, value in values.items() if others.get(name, value) != value)
+    turns = tuple(Turn(name, value, others[name]) for name, value in values.items() if others[name] != value)
     moved = [turn.name for turn in turns][:MOST_CHANGED]
-    still = [name for name in values if others.get(name) == values[name]]
+    still = [name for name in values if others[name] == values[name]]
     # From all over the schema, so that the list does not end where the changed ones begin.
     step = max(1, len(still) // (MOST_OPTIONS - len(moved)))
     asked = {*moved, *still[::step][: MOST_OPTIONS - len(moved)]}
     texts, other_texts = _written(before), _written(after)
     return Change(
-        id=name,
-        was=was,
-        now=now,
+        id=changed.id,
+        label=preset.change.label,
+        was=preset.change.before,
+        now=preset.change.after,
         turns=turns,
         options=tuple(name for name in values if name in asked),
         ar_turns=sum(texts.get(name) != other_texts.get(name) for name in values),
     )
-
-
-def changed_sentences(before: str, after: str) -> tuple[str, str]:
-    """What two texts do not share, in whole sentences: up to the first and from the last that they do."""
-    one, other = _BETWEEN_SENTENCES.split(before), _BETWEEN_SENTENCES.split(after)
-    while one and other and one[0] == other[0]:
-        one, other = one[1:], other[1:]
-    while one and other and one[-1] == other[-1]:
-        one, other = one[:-1], other[:-1]
-    return " ".join(one), " ".join(other)
 
 
 def _limits(events: Sequence[Event]) -> tuple[str, ...]:
