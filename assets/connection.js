@@ -92,7 +92,7 @@ function createConnectionBar() {
   const bar = document.createElement('section');
   const [words, button] = [document.createElement('p'), document.createElement('button')];
   Object.assign(bar, { id: 'connection', hidden: true, ariaLabel: 'Connection' });
-  button.type = 'button';
+  Object.assign(button, { type: 'button', hidden: true });
   bar.append(words, button);
   document.body.append(bar);
   return {

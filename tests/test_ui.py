@@ -395,13 +395,29 @@ def test_a_silent_wait_is_yielded_now_and_then_so_that_a_closed_tab_is_noticed(m
     there = resident()
     with there.engine.device:  # somebody else's run
 
-        async def waiting() -> int:
+        async def waiting() -> str:
             seen = 0
             async with aclosing(Runs(there).start("me", inputs())) as logs:
-                async for _ in logs:
+                async for log in logs:
                     seen += 1
                     if seen == 6:
                         break
-            return seen
+            return log.lines
 
-        assert asyncio.run(asyncio.wait_for(waiting(), 10)) == 6
+        lines = asyncio.run(asyncio.wait_for(waiting(), 10)).splitlines()
+        assert [from_line(line).kind for line in lines[1:]] == ["waiting", *["alive"] * 4]  # the first are the rows
+
+
+def test_a_model_that_loads_for_long_says_so_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.ui.runs.HEARTBEAT_S", 0.05)
+    there = resident(Status("loading", "converting", 0.5))
+
+    async def loading() -> str:
+        async with aclosing(Runs(there).start("me", inputs())) as logs:
+            async for log in logs:
+                if log.lines.count("\n") == 4:
+                    break
+        return log.lines
+
+    lines = asyncio.run(asyncio.wait_for(loading(), 10)).splitlines()
+    assert [from_line(line).stage for line in lines[1:]] == ["converting"] * 3

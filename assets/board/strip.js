@@ -3,9 +3,10 @@
 
 function createStrip(parts) {
   const [pcd, factor, ar] = ['strip.pcd', 'strip.factor', 'strip.ar'].map((name) => parts[name].lastElementChild);
-  new IntersectionObserver(([{ isIntersecting, boundingClientRect }]) => {
-    parts.strip.classList.toggle('needed', !isIntersecting && boundingClientRect.bottom < 1);
-  }).observe(parts['pcd.clock']);
+  // What is below the window counts as in sight: only past its upper edge is a clock gone.
+  new IntersectionObserver((told) => {
+    parts.strip.classList.toggle('needed', !told.at(-1).isIntersecting);
+  }, { rootMargin: '0px 0px 1000000px 0px' }).observe(parts['pcd.clock']);
 
   return function draw() {
     setText(pcd, timeOn(parts['pcd.clock']));

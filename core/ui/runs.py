@@ -21,8 +21,8 @@ DRAIN_S = 0.03
 #: The same where the engine computes on the processor that a local browser needs too. On two cores 33 messages a second
 #: and a clock drawn for each frame doubled the baseline's time; 5 messages cost nothing where one core is free.
 DRAIN_BESIDE_CPU_S = 0.2
-#: A run that has nothing to tell says so after this time: gradio notices a closed tab only when something is yielded, and
-#: a page that hears nothing for some seconds takes the connection for lost.
+#: A run that has nothing to tell says so after this time: gradio notices a closed tab only when something is yielded,
+#: and a page that hears nothing for some seconds asks whether the server is still there.
 HEARTBEAT_S = 1.0
 
 
