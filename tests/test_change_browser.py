@@ -49,7 +49,7 @@ def page(browser: Browser, url: str) -> Iterator[Page]:
 
 def decided(page: Page) -> dict[str, str]:
     rows = page.locator(".board .rows:not(.invented) .row[data-field]")
-    return dict(rows.evaluate_all("rows => rows.map((r) => [r.dataset.field, r.querySelector('.pcd').textContent])"))
+    return dict(rows.evaluate_all("rows => rows.map((r) => [r.dataset.field, r.querySelector('.pcd .value').textContent])"))
 
 
 def values(recording: str) -> dict[str, str]:
@@ -65,17 +65,18 @@ def test_one_fact_is_changed_and_back_each_with_its_recording(page: Page) -> Non
     button.click()
     expect(button).to_have_text("Change it back")
     expect(text).to_have_value(TRIAGE.changed.context)
-    expect(page.locator('.row[data-field="contact_channel"] .pcd')).to_have_text('"EMAIL"')
+    expect(page.locator('.row[data-field="contact_channel"] .pcd .value')).to_have_text('"EMAIL"')
     assert decided(page) == values("support_triage_changed")
     button.click()
-    expect(page.locator('.row[data-field="contact_channel"] .pcd')).to_have_text('"PHONE"')
+    expect(page.locator('.row[data-field="contact_channel"] .pcd .value')).to_have_text('"PHONE"')
     expect(text).to_have_value(TRIAGE.context)
     assert decided(page) == values("support_triage")
 
 
 def test_a_fact_that_is_not_in_the_text_any_more_cannot_be_changed(page: Page) -> None:
     button, text = page.locator("#change"), page.locator("#context textarea")
-    text.fill("Another ticket.")
+    text.fill("Another ticket")
+    text.press_sequentially(".")
     expect(button).to_have_text("The sentence to change is gone")
     expect(button).to_be_disabled()
     text.fill(f"Another ticket. {TRIAGE.change.after}")

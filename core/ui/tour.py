@@ -7,13 +7,14 @@ count of events.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from core.presets import Preset
 from core.schema import Choice
-from core.trace import Event, FieldDecided, Judged, LaneEnded, RowCompared, RunEnded, RunStarted
+from core.trace import Event, FieldDecided, LaneEnded, RowCompared, RunEnded, RunStarted
 from core.ui.log import Log
 from core.ui.modes import STYLES
 
@@ -139,11 +140,12 @@ def _point(preset: Preset, events: Sequence[Event]) -> Point:
 
 
 def _bet(preset: Preset, events: Sequence[Event]) -> Bet:
-    counts = next(event.counts for event in events if isinstance(event, Judged))
+    rows = {event.name: event for event in events if isinstance(event, RowCompared)}
+    counts = Counter(flag for row in rows.values() for flag in row.flags)
     expected = {name: _literal(value) for name, value in preset.expected.items()}
     decided, written = _decided(events), _written(events)
     fields = len(decided)
-    answer = fields - counts.get("same", 0)
+    answer = fields - counts["same"]
     return Bet(
         fields=fields,
         answer=answer,
