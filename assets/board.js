@@ -45,12 +45,16 @@ function createBoard(element, page = {}) {
   const visit = createVisit(board, put);
   const tour = createTour(board, parts, player, visit, page.loadTour);
   const presenter = createPresenter(board, parts.present);
+  const toggleKeys = () => board.querySelector('[data-panel="keys"]').click();
   listenForTools(board, tour, {
     t: tour.toggle,
     p: presenter.toggle,
     l: () => !tour.isOpen && visit.swap(),
-    '?': () => board.querySelector('[data-panel="keys"]').click(),
-    get Escape() { return presenter.isOn && !visit.isBusy ? presenter.leave : undefined; },
+    '?': toggleKeys,
+    get Escape() {
+      if (!parts.keys.hidden) return toggleKeys;
+      return presenter.isOn && !visit.isBusy ? presenter.leave : undefined;
+    },
   });
   let given; // what the page gave last, also while another run is shown
   let lost = ''; // in words, while the messages of the run no longer arrive
