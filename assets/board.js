@@ -31,12 +31,16 @@ function createBoard(element, loadTour) {
   const visit = createVisit(board, put);
   const tour = createTour(board, parts, player, visit, loadTour);
   const presenter = createPresenter(board, parts.present);
+  const toggleKeys = () => board.querySelector('[data-panel="keys"]').click();
   listenForTools(board, tour, {
     t: tour.toggle,
     p: presenter.toggle,
     l: () => !tour.isOpen && visit.swap(),
-    '?': () => board.querySelector('[data-panel="keys"]').click(),
-    get Escape() { return presenter.isOn && !visit.isBusy ? presenter.leave : undefined; },
+    '?': toggleKeys,
+    get Escape() {
+      if (!parts.keys.hidden) return toggleKeys;
+      return presenter.isOn && !visit.isBusy ? presenter.leave : undefined;
+    },
   });
   listenForKeys(board, player);
 

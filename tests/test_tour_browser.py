@@ -322,6 +322,7 @@ def test_each_recorded_run_is_a_bar_with_its_own_ratio(open_page: OpenPage) -> N
         assert share == pytest.approx(point.speed_up / most, abs=1e-6)
         lead = "level" if abs(point.ar_ms - point.pcd_ms) <= 0.05 * max(point.ar_ms, point.pcd_ms) else "ahead"
         expect(bar.locator("small")).to_contain_text(lead)
+    assert part(page, "ar.clock").text_content().strip().startswith(f"{TOUR.points[-1].ar_ms:.1f}")
     bars.nth(1).click()
     expect(rows(page)).to_have_count(TOUR.points[1].fields)
     expect(part(page, "tour.title")).to_have_text(TITLES[4])
@@ -505,7 +506,7 @@ def test_the_view_leaves_settings_and_editors_out_and_gives_all_back(open_page: 
     part(page, "present").focus()
     page.keyboard.press("Escape")
     assert page.evaluate("document.body.dataset.presenting") is None
-    assert page.evaluate("document.activeElement.id") == "run"
+    expect(page.locator("#run")).to_be_focused()
     assert page.evaluate("scrollY") == scrolled
     expect(page.locator("#context textarea")).to_have_value("My own text.")
     expect(page.locator("#temperature input")).to_have_value("0.7")
@@ -552,6 +553,11 @@ def test_a_question_mark_lists_the_keys(open_page: OpenPage) -> None:
         expect(keys).to_contain_text(word)
     page.keyboard.press("?")
     expect(keys).to_be_hidden()
+    press(page, "p", "?")
+    expect(keys).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(keys).to_be_hidden()
+    assert page.evaluate("document.body.dataset.presenting") == ""
 
 
 # --- for everyone ---

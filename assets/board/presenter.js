@@ -15,11 +15,17 @@ function createPresenter(board, button) {
       if (!board.contains(focused)) button.focus();
     } else {
       delete document.body.dataset.presenting;
-      if (focused === button && before?.isConnected && before !== document.body) before.focus();
+      if (focused === button && before?.isConnected && before !== document.body) giveFocus(before);
     }
   }
 
   button.addEventListener('click', () => set(!isOn()));
 
   return { toggle: () => set(!isOn()), leave: () => set(false), get isOn() { return isOn(); } };
+}
+
+// Gradio's buttons fade in, and cannot take the focus in their first frames.
+function giveFocus(node, frames = 30) {
+  node.focus({ preventScroll: true });
+  if (document.activeElement !== node && frames > 0) requestAnimationFrame(() => giveFocus(node, frames - 1));
 }

@@ -172,6 +172,7 @@ function scaleStep({ board, data, put, draw, next }) {
         return;
       }
       bet.reveal();
+      put(asked.id);
       step.deed = '';
       const most = points.reduce((one, other) => (other.speed_up > one.speed_up ? other : one));
       step.said = `Measured with ${asked.longest} choices: ${points.filter(isAsked).map((point) => factor(point.speed_up)).join(' and ')}. `
@@ -182,7 +183,7 @@ function scaleStep({ board, data, put, draw, next }) {
   return step;
 }
 
-function turnStep({ data, leave }) {
+function turnStep({ data, put, leave }) {
   return {
     name: 'turn',
     title: 'Your turn',
@@ -192,7 +193,7 @@ function turnStep({ data, leave }) {
     },
     deed: 'Run live',
     notes: data.limits,
-    enter() {},
+    enter: () => put(data.main), // what its limits are of
     press() {
       leave();
       document.getElementById('run')?.click();
