@@ -677,6 +677,35 @@ def test_late_answers_do_not_overwrite_what_was_typed_since(open_page: OpenPage)
     expect(page.locator(".sheet .fault:visible")).to_have_count(0)
 
 
+def test_a_text_of_its_own_that_comes_back_late_is_no_news(browser: Browser) -> None:
+    table = SchemaTable()
+    script = table.js_on_load.rpartition("const shown = ")[0]
+    page = browser.new_page()
+    page.set_content(f'<div id="editors">{table.html_template}</div>')
+    inert = page.evaluate(
+        """([script, sheet]) => {
+          const createSheet = new Function(`${script}; return createSheet;`)();
+          const texts = [];
+          const table = createSheet(document.body, (text) => texts.push(text));
+          table.show({ sheet });
+          document.querySelector('[data-view=table]').click();
+          const view = document.querySelector('.table-view');
+          const name = document.querySelector('.name');
+          for (const text of ['a', 'ab']) {
+            name.value = text;
+            name.dispatchEvent(new Event('input', { bubbles: true }));
+          }
+          return [texts[0], texts[1], '{}'].map((now) => {
+            table.show({ now });
+            return view.inert;
+          });
+        }""",
+        [script, Sheet.of(schema_text(FOUR.schema)).to_json()],
+    )
+    page.close()
+    assert inert == [False, False, True]
+
+
 def test_a_table_of_a_text_that_is_no_more_cannot_be_edited(open_page: OpenPage) -> None:
     page = open_page()
     show(page, "JSON")

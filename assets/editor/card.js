@@ -91,8 +91,12 @@ function createCard(template, row, hooks) {
     for (const control of node.querySelectorAll('input, select, textarea, button')) {
       control.disabled = row.isLocked && !control.matches('.more, .filter, .chips button');
     }
-    for (const [key, ...controls] of [['type', type], ['description', description], ['choices', part('new-choice'), part('add-choice')], ['depends_on', part('depend')]]) {
-      for (const control of controls) control.disabled ||= isWhole || foreign(row, key) !== undefined;
+    const controls = {
+      type: [type], description: [description], choices: [part('new-choice'), part('add-choice')],
+      depends_on: [part('depend')],
+    };
+    for (const [key, own] of Object.entries(controls)) {
+      for (const control of own) control.disabled ||= isWhole || foreign(row, key) !== undefined;
     }
   }
 
