@@ -38,7 +38,8 @@ SET = "Settings filled in from a link, nothing was run."
 
 
 def wire_links(page: gr.Blocks, parts: Parts, presets: Sequence[Preset], shown: Shown, drawn: gr.State) -> None:
-    carrier = gr.Textbox(visible="hidden", elem_id="carrier")  # a state would not reach the browser
+    # Between the browser and the handlers; a state would not reach the browser.
+    opened, made = (gr.Textbox(visible="hidden", elem_id=name) for name in ("link-opened", "link-made"))
     settings = parts.settings
     how = [settings.mode, settings.style, settings.cache, settings.first_lane, settings.temperature]
 
@@ -50,8 +51,6 @@ def wire_links(page: gr.Blocks, parts: Parts, presets: Sequence[Preset], shown: 
             return json.dumps({"refused": str(error)})
 
     async def fill(part: str) -> tuple[Any, ...]:
-        if not part or part == "#":
-            return (gr.skip(),) * len(outputs)
         try:
             link = read_link(part, presets)
         except LinkError as error:
@@ -60,9 +59,11 @@ def wire_links(page: gr.Blocks, parts: Parts, presets: Sequence[Preset], shown: 
         return await asyncio.to_thread(_filled, link, shown)
 
     outputs = [parts.preset, parts.about, parts.context, parts.schema, parts.verdict, parts.board, drawn, *how]
-    asked = parts.board.link(share, [parts.preset, parts.context, parts.schema, *how], carrier, **_QUIET)
-    asked.then(None, carrier, None, js=_GIVE, **_QUIET)
-    page.load(fill, carrier, outputs, js=_READ_HASH, **_QUIET)
+    asked = parts.board.link(share, [parts.preset, parts.context, parts.schema, *how], made, **_QUIET)
+    asked.then(None, made, None, js=_GIVE, **_QUIET)
+    # In two steps: an event of every page load that has the inputs as its outputs disturbs who uses them meanwhile.
+    page.load(None, None, opened, js=_READ_HASH, **_QUIET)
+    opened.change(fill, opened, outputs, **_QUIET)
 
 
 def _link_of(presets: Sequence[Preset], chosen: str | None, context: str, schema: str, given: Sequence[Any]) -> str:
