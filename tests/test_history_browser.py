@@ -200,6 +200,19 @@ def test_turning_it_off_deletes_own_texts_and_clear_deletes_all(open_page: OpenP
     assert kept(page) == []
 
 
+def test_what_was_cleared_does_not_come_back_with_the_run_on_the_board(open_page: OpenPage) -> None:
+    page = open_page()
+    run(page)
+    run(page)
+    entries = open_history(page)
+    entries.last.get_by_role("button").click()
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_role("button", name="Back to the current one").click()
+    expect(part(page, "badge")).to_contain_text("LIVE")
+    expect(entries).to_have_count(0)
+    assert kept(page) == []
+
+
 def test_the_21st_run_drops_the_first(open_page: OpenPage, events: Sequence[Event]) -> None:
     page = open_page(script=put_in(of_runs(*(entry(number, events) for number in range(20)))))
     entries = open_history(page)
@@ -507,7 +520,9 @@ def test_fields_of_one_run_alone_are_named_as_such(open_page: OpenPage, events: 
     page = open_page(script=put_in(of_runs(entry(2, told(MANY.schema)), entry(1, events))))
     for box in open_history(page).locator("input").all():
         box.check()
-    expect(part(page, "comparison.count")).to_contain_text("0 of the 0 fields in both differ, 4 only in A, 28 only in B")
+    expect(part(page, "comparison.count")).to_contain_text(
+        "0 of the 0 fields in both differ, 4 only in A, 28 only in B"
+    )
     assert {row[-1] for row in cells(page, "comparison.fields")} == {"− only in A", "+ only in B"}
 
 

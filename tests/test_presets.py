@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.presets import FOLDER, Preset, PresetError, load_presets
-from core.schema import choice_key
+from core.schema import StructuredSchema, choice_key
 
 PRESETS = {preset.id: preset for preset in load_presets()}
 
@@ -140,3 +140,30 @@ def test_a_preset_may_begin_with_a_byte_order_mark_and_may_not_be_nested_for_eve
     file.write_text("[" * 100_000)
     with pytest.raises(PresetError, match="is nested too deeply"):
         Preset.load(file)
+
+
+MINE = {"mine": {"type": "enum", "choices": ["A", "B"], "description": "Which one?"}}
+AS_JSON_SCHEMA = {
+    "type": "object",
+    "required": ["mine"],
+    "properties": {"mine": {"enum": ["A", "B"], "description": "Which one?"}},
+}
+WITH_FREE_TEXT = AS_JSON_SCHEMA | {"properties": AS_JSON_SCHEMA["properties"] | {"Mr Kowalski": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "context, schema, is_its_own",
+    [
+        ("A text.", MINE, True),
+        ("A text. ", MINE, False),
+        ("A text of my own.", MINE, False),
+        ("A text.", {"mine": MINE["mine"] | {"choices": ["B", "A"]}}, False),
+        ("A text.", {"mine": MINE["mine"] | {"description": "Mr Kowalski"}}, False),
+        ("A text.", MINE | {"more": {"type": "boolean"}}, False),
+        ("A text.", WITH_FREE_TEXT, False),
+    ],
+)
+def test_a_text_and_a_schema_are_a_scenarios_own_to_the_letter(context: str, schema: dict, is_its_own: bool) -> None:
+    preset = Preset("A text.", StructuredSchema(MINE))
+    given = StructuredSchema.from_text(json.dumps(schema), on_unsupported="skip")
+    assert preset.is_of(context, given) == is_its_own
