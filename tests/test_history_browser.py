@@ -150,10 +150,14 @@ def test_a_stopped_run_is_not_kept(open_page: OpenPage, engine: ScriptedEngine) 
     page = open_page()
     choose(page, MANY.title)
     expect(part(page, "badge")).to_have_text("NOT RUN YET")
-    page.locator("#run").click()
-    expect_phase(page, "running")
-    page.locator("#stop").click()
-    expect_phase(page, "stopped")
+    engine.token_ms = 150
+    try:
+        page.locator("#run").click()
+        expect_phase(page, "running")
+        page.locator("#stop").click()
+        expect_phase(page, "stopped")
+    finally:
+        engine.token_ms = 1
     assert kept(page) == []
 
 
@@ -196,6 +200,19 @@ def test_turning_it_off_deletes_own_texts_and_clear_deletes_all(open_page: OpenP
     assert SECRET not in stored(page)
     expect(entries).to_contain_text(FOUR.title)
     page.get_by_role("button", name="Clear").click()
+    expect(entries).to_have_count(0)
+    assert kept(page) == []
+
+
+def test_what_was_cleared_does_not_come_back_with_the_run_on_the_board(open_page: OpenPage) -> None:
+    page = open_page()
+    run(page)
+    run(page)
+    entries = open_history(page)
+    entries.last.get_by_role("button").click()
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_role("button", name="Back to the current one").click()
+    expect(part(page, "badge")).to_contain_text("LIVE")
     expect(entries).to_have_count(0)
     assert kept(page) == []
 
@@ -507,7 +524,9 @@ def test_fields_of_one_run_alone_are_named_as_such(open_page: OpenPage, events: 
     page = open_page(script=put_in(of_runs(entry(2, told(MANY.schema)), entry(1, events))))
     for box in open_history(page).locator("input").all():
         box.check()
-    expect(part(page, "comparison.count")).to_contain_text("0 of the 0 fields in both differ, 4 only in A, 28 only in B")
+    expect(part(page, "comparison.count")).to_contain_text(
+        "0 of the 0 fields in both differ, 4 only in A, 28 only in B"
+    )
     assert {row[-1] for row in cells(page, "comparison.fields")} == {"− only in A", "+ only in B"}
 
 

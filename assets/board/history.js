@@ -12,6 +12,7 @@ function createHistory(parts, { open, back, isBusy }) {
   let kept; // as read from the shelf, with the events of each run
   let listedKept; // the same, as it is listed
   let refused; // the last run that was not kept because its text is a person's own
+  let told; // the id of the run that was told of last, which is shown again after an earlier one
   let shown; // the id of the entry on the board
   let notice = '';
 
@@ -29,6 +30,8 @@ function createHistory(parts, { open, back, isBusy }) {
 
   // A live run that is over, its `run` event and its log.
   function keep(id, run, log) {
+    if (id === told) return;
+    told = id;
     const scenario = scenarioOf(run)?.title ?? '';
     const { keepsOwn, runs } = shelf.read();
     const entry = { id, scenario, log: keptLines(log) };
@@ -50,6 +53,7 @@ function createHistory(parts, { open, back, isBusy }) {
   function clear() {
     const { keepsOwn, runs } = shelf.read();
     write(keepsOwn, []);
+    refused = undefined;
     notice = `${counted(runs.length, 'run')} deleted.`;
     draw();
   }

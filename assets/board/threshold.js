@@ -9,7 +9,9 @@ function createThreshold(parts) {
   let drawn = blankState();
 
   function mark(node, { decided }) {
-    setMarks(node.querySelector('.signs'), signsOf(decided, limit.valueAsNumber));
+    const cell = node.querySelector('.signs');
+    setMarks(cell, signsOf(decided, limit.valueAsNumber));
+    setTitle(cell, cell.textContent);
   }
 
   function draw(state) {
