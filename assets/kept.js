@@ -5,8 +5,17 @@ window.kept = (() => {
   const KEY = 'pcd.kept';
   const LOST = 'Connection lost: the run ended here. What had arrived stays; press Run for a new one.';
   const BACK = 'The page was loaded anew after the connection was lost. What you had typed is back.';
+  const isWaiting = stored() !== null; // when this page began
   let noted; // the inputs' values
   let bar;
+
+  function stored() {
+    try {
+      return sessionStorage.getItem(KEY);
+    } catch {
+      return null; // not allowed
+    }
+  }
 
   function keep() {
     const shown = {};
@@ -22,7 +31,7 @@ window.kept = (() => {
 
   function taken() {
     try {
-      const text = sessionStorage.getItem(KEY);
+      const text = stored();
       sessionStorage.removeItem(KEY);
       return JSON.parse(text);
     } catch {
@@ -35,6 +44,8 @@ window.kept = (() => {
       bar = itsBar;
       addEventListener('pagehide', () => isAtRisk() && keep());
     },
+    // Why the inputs are about to be filled, empty where they are not.
+    get waiting() { return isWaiting ? 'kept' : ''; },
     note(values) {
       noted = values;
       return [];

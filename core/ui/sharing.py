@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
 
-_READ_HASH = "() => location.hash"
+# Not over what somebody had typed before the connection was lost.
+_READ_HASH = "() => kept.waiting ? '' : location.hash"
 # The board listens for the event. A second link in the same tab changes nothing but the hash.
 _GIVE = "(link) => dispatchEvent(new CustomEvent('sharelink', { detail: link }))"
 

@@ -207,4 +207,7 @@ def _wire_kept(page: gr.Blocks, parts: Parts) -> None:
     inputs = [parts.preset, parts.context, parts.schema, *settings]
     gr.on([part.change for part in inputs], None, inputs, None, js="(...values) => kept.note(values)", **_AT_ONCE)
     shown = [*inputs, parts.board]
-    page.load(None, shown, shown, js="(...values) => kept.restored(values)", **_AT_ONCE)
+    # In two steps, as for links: a load that has the inputs as its outputs disturbs who uses them meanwhile.
+    waiting = gr.Textbox(visible="hidden", elem_id="kept-waiting")
+    page.load(None, None, waiting, js="() => kept.waiting", **_AT_ONCE)
+    waiting.change(None, shown, shown, js="(...values) => kept.restored(values)", **_AT_ONCE)
