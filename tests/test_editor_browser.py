@@ -620,19 +620,19 @@ def test_what_is_wrong_stands_at_the_field_and_in_the_note(open_page: OpenPage, 
     page = open_page()
     change(page)
     fault = page.locator(".sheet .fault:visible")
-    expect(fault).to_have_count(1)
-    expect(fault).to_contain_text(words)
+    expect(fault).to_have_count(1, timeout=PATIENCE_MS)
+    expect(fault).to_contain_text(words, timeout=PATIENCE_MS)
     name = page.locator(".sheet .name[aria-invalid=true]")
     expect(name).to_have_count(1)
     assert name.get_attribute("aria-describedby") == fault.get_attribute("id")
-    expect(page.locator("#verdict .notice")).to_have_attribute("data-tone", "error")
+    expect(page.locator("#verdict .notice")).to_have_attribute("data-tone", "error", timeout=PATIENCE_MS)
     before = text_of(page)
     show(page, "JSON")
     show(page, "Table")
-    expect(fault).to_contain_text(words)
+    expect(fault).to_contain_text(words, timeout=PATIENCE_MS)
     assert text_of(page) == before
     choose(page, TRIAGE.title)
-    expect(page.locator(".sheet .fault:visible")).to_have_count(0)
+    expect(page.locator(".sheet .fault:visible")).to_have_count(0, timeout=PATIENCE_MS)
 
 
 def test_a_circle_stands_above_the_fields(open_page: OpenPage) -> None:
