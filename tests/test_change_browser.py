@@ -49,7 +49,9 @@ def page(browser: Browser, url: str) -> Iterator[Page]:
 
 def decided(page: Page) -> dict[str, str]:
     rows = page.locator(".board .rows:not(.invented) .row[data-field]")
-    return dict(rows.evaluate_all("rows => rows.map((r) => [r.dataset.field, r.querySelector('.pcd .value').textContent])"))
+    return dict(
+        rows.evaluate_all("rows => rows.map((r) => [r.dataset.field, r.querySelector('.pcd .value').textContent])")
+    )
 
 
 def values(recording: str) -> dict[str, str]:

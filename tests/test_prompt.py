@@ -234,7 +234,9 @@ def test_a_tokenizer_that_glues_the_brace_to_the_first_key_is_refused():
     glue.train_from_iterator([text] * 9, trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False))
     glued = PreTrainedTokenizerFast(tokenizer_object=glue)
     schema = StructuredSchema({"risk": {"type": "enum", "choices": ["HIGH", "LOW"]}})
-    with pytest.raises(TokenizationError, match="no pretty JSON layout has a clean token boundary .* another model: a token spans"):
+    with pytest.raises(
+        TokenizationError, match="no pretty JSON layout has a clean token boundary .* another model: a token spans"
+    ):
         ChatFormat(Vocabulary(glued), glued).prompt(schema, [("risk", '"HIGH"'), ("risk", '"LOW"')])
 
 

@@ -73,6 +73,7 @@ Shown = Callable[[Preset], Log]
 def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Preset], shown: Shown) -> None:
     runs = Runs(resident)
     drawn = gr.State(Drawn.of(presets[0].schema, is_recorded=True))
+    _wire_kept(page, parts)  # first: listeners of one event wait for one another, and the server may be away
     _wire_presets(parts, presets, runs, drawn, shown)
     _wire_change(parts, presets, drawn, shown)
     _wire_schema(parts, runs, drawn)
@@ -80,7 +81,6 @@ def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Pr
     _wire_runs(parts, runs, drawn)
     _wire_model(page, parts, resident)
     wire_links(page, parts, presets, shown, drawn)
-    _wire_kept(page, parts)
 
 
 def _wire_presets(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr.State, shown: Shown) -> None:
