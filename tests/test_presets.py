@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.presets import FOLDER, Preset, PresetError, load_presets
-from core.schema import StructuredSchema, choice_key
+from core.schema import choice_key
 
 PRESETS = {preset.id: preset for preset in load_presets()}
 
