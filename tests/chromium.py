@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
@@ -12,6 +15,8 @@ FLAGS = (
     "--disable-background-networking --disable-component-update --disable-sync"
 ).split()
 PATIENCE_MS = 30_000
+
+OpenPage = Callable[..., Page]
 
 # What the page cannot be asked from outside: each event as it is read, each number as it is
 # shown, each move of the layout.
@@ -47,6 +52,41 @@ def spy_on(page: Page, address: str, complaints: list[str]) -> None:
     page.on("request", lambda request: None if request.url.startswith(own) else complaints.append(request.url))
 
 
+@contextmanager
+def opener(browser: Browser, url: str, script: str = "0", forgiven: tuple[str, ...] = ()) -> Iterator[OpenPage]:
+    """Opens the page, each time in a browser of its own unless a `context` is given; `script` runs before it.
+
+    At the end nothing else than `forgiven` may be on the console, and no request may have left for another host.
+    """
+    complaints: list[str] = []
+    contexts: list[BrowserContext] = []
+
+    def open_one(
+        query: str = "",
+        *,
+        address: str = url,
+        script: str = script,
+        context: BrowserContext | None = None,
+        **options: Any,
+    ) -> Page:
+        if context is None:
+            context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
+            contexts.append(context)
+        page = context.new_page()
+        spy_on(page, address, complaints)
+        page.add_init_script(script)
+        page.goto(address + query)
+        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
+        return page
+
+    try:
+        yield open_one
+    finally:
+        for context in contexts:
+            context.close()
+    assert [said for said in complaints if not any(word in said for word in forgiven)] == []
+
+
 def part(page: Page, name: str) -> Locator:
     return page.locator(f'.board [data-part="{name}"]')
 
@@ -63,6 +103,17 @@ def choose(page: Page, title: str) -> None:
 def run_to_the_end(page: Page) -> None:
     page.locator("#run").click()
     expect_phase(page, "done")
+
+
+def run(page: Page, text: str | None = None) -> None:
+    """A run to its end, also where the board shows another that is at its end."""
+    if text is not None:
+        page.locator("#context textarea").fill(text)
+    page.evaluate("window.events.length = 0")
+    page.locator("#run").click()
+    page.wait_for_function("window.events.some(({ kind }) => kind === 'end')", timeout=PATIENCE_MS)
+    expect_phase(page, "done")
+    expect(page.locator("#run")).to_be_enabled()
 
 
 def hot(page: Page) -> list[str]:

@@ -34,7 +34,12 @@ def tiny(checkpoint: Callable[[str, str], Path]) -> Callable[..., TorchBackend]:
     return loaded
 
 
-@pytest.fixture(scope="module")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests last: while Playwright is there its event loop runs, and `asyncio.run` is refused."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)

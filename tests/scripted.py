@@ -485,6 +485,11 @@ NASTY = scenario(
 PRESETS = (FOUR, MANY, NASTY)
 
 
+def told_by(engine: ScriptedEngine, preset: Preset = FOUR) -> list[Event]:
+    """The trace of a whole run, as it would be saved."""
+    return [event for event in engine.race(preset.context, preset.schema).wait() if not event.live]
+
+
 @contextmanager
 def served(page: gr.Blocks) -> Iterator[str]:
     """The address of a page, served while the block lasts."""

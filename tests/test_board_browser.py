@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import gradio as gr
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from core.resident import Status
 from core.trace import Event, LaneEnded, LaneStarted, PhaseEnded, RunEnded, TokenWritten
@@ -22,12 +21,14 @@ from core.ui.views import schema_text
 from tests.chromium import (
     CHROMIUM,
     PATIENCE_MS,
+    OpenPage,
     choose,
     expect_phase,
     hot,
+    opener,
     part,
+    run,
     run_to_the_end,
-    spy_on,
     type_schema,
 )  # fmt: skip
 from tests.scripted import (
@@ -45,8 +46,6 @@ from tests.scripted import (
     served,
     started,
 )  # fmt: skip
-
-OpenPage = Callable[..., Page]
 
 pytestmark = [
     pytest.mark.browser,
@@ -72,22 +71,8 @@ def url(resident: ScriptedResident) -> Iterator[str]:
 
 @pytest.fixture
 def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
-    """Opens the page; at the end nothing may be on the console, and no request may have left for another host."""
-    complaints: list[str] = []
-    contexts: list[BrowserContext] = []
-
-    def open_one(query: str = "", address: str = url, **options: Any) -> Page:
-        contexts.append(browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options}))
-        page = contexts[-1].new_page()
-        spy_on(page, address, complaints)
-        page.goto(address + query)
-        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-        return page
-
-    yield open_one
-    for context in contexts:
-        context.close()
-    assert complaints == []
+    with opener(browser, url) as open_one:
+        yield open_one
 
 
 @contextmanager
@@ -212,32 +197,33 @@ def test_a_lane_that_was_stopped_counts_what_its_tokens_told(open_page: OpenPage
         assert counted == ["4", "3", "100.0 ms", "10.0"]
 
 
-@pytest.mark.parametrize("cache", [True, False])
-def test_the_phases_sum_to_the_clock(open_page: OpenPage, engine: ScriptedEngine, cache: bool) -> None:
+def test_the_phases_sum_to_the_clock(open_page: OpenPage, engine: ScriptedEngine) -> None:
     page = open_page()
-    page.get_by_label("Prefix cache").set_checked(cache)
-    run_to_the_end(page)
-    passes = ["context + tree"] if cache else ["head + context", "tree"]
-    names = {
-        "pcd": ["plan", *passes, "scoring", "assembly"],  # scoring twice in the trace
-        "ar": ["prefill", "decode", "mask", "detokenise"],
-    }
-    for lane, expected in names.items():
-        [end] = engine.races[-1].trace("lane_end", lane)
-        told = legend(page, lane)
-        assert [name for name, _, _ in told] == expected
-        assert sum(ms for _, ms, _ in told) == pytest.approx(end.ms, abs=0.05 * len(told) + 0.01)
-        took = {
-            name: sum(e.took_ms for e in engine.races[-1].trace("phase", lane) if e.phase == name) for name, *_ in told
+    for cache in (True, False):
+        page.get_by_label("Prefix cache").set_checked(cache)
+        run(page)
+        passes = ["context + tree"] if cache else ["head + context", "tree"]
+        names = {
+            "pcd": ["plan", *passes, "scoring", "assembly"],  # scoring twice in the trace
+            "ar": ["prefill", "decode", "mask", "detokenise"],
         }
-        track = part(page, f"{lane}.phases").bounding_box()
-        widths = part(page, f"{lane}.phases").evaluate(
-            "bar => [...bar.children].map(i => i.getBoundingClientRect().width)"
-        )
-        for (name, ms, share), width in zip(told, widths, strict=True):
-            assert ms == pytest.approx(took[name], abs=0.06)
-            assert share in (f"{100 * took[name] / end.ms:.1f} %", "< 0.1 %", "> 99.9 %")
-            assert width == pytest.approx(track["width"] * took[name] / end.ms, abs=1)
+        for lane, expected in names.items():
+            [end] = engine.races[-1].trace("lane_end", lane)
+            told = legend(page, lane)
+            assert [name for name, _, _ in told] == expected
+            assert sum(ms for _, ms, _ in told) == pytest.approx(end.ms, abs=0.05 * len(told) + 0.01)
+            took = {
+                name: sum(e.took_ms for e in engine.races[-1].trace("phase", lane) if e.phase == name)
+                for name, *_ in told
+            }
+            track = part(page, f"{lane}.phases").bounding_box()
+            widths = part(page, f"{lane}.phases").evaluate(
+                "bar => [...bar.children].map(i => i.getBoundingClientRect().width)"
+            )
+            for (name, ms, share), width in zip(told, widths, strict=True):
+                assert ms == pytest.approx(took[name], abs=0.06)
+                assert share in (f"{100 * took[name] / end.ms:.1f} %", "< 0.1 %", "> 99.9 %")
+                assert width == pytest.approx(track["width"] * took[name] / end.ms, abs=1)
 
 
 def test_shares_come_when_the_lane_is_over_and_what_it_has_not_told_stays_empty(open_page: OpenPage) -> None:
@@ -258,19 +244,20 @@ def test_shares_come_when_the_lane_is_over_and_what_it_has_not_told_stays_empty(
         )
 
 
-@pytest.mark.parametrize("width", [390, 768, 1180, 1440])
-def test_no_figure_of_a_lane_is_cut(open_page: OpenPage, width: int) -> None:
+def test_no_figure_of_a_lane_is_cut(open_page: OpenPage) -> None:
     events: list[Event] = [started(mode="json")]
     for lane, phases in {"pcd": ("plan", "head + context", "tree", "scoring"), "ar": ("prefill", "decode")}.items():
         events.append(LaneStarted(0, lane))
         events += [PhaseEnded(9999.9, lane, name, 9999.9 / len(phases)) for name in phases]
         events.append(LaneEnded(9999.9, lane, "limit", 10_000, 10_000, "{}", "fallback", 10_000, 9999.9, 1234.5))
     with replayed(events) as address:
-        page = open_page(address=address, viewport={"width": width, "height": 900})
+        page = open_page(address=address)
         expect(part(page, "ar.rate")).to_have_text("1234.5")
-        cut = page.evaluate("""[...document.querySelectorAll('.lane :is(h2, dt, dd, .legend span, .clock)')]
-            .filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.textContent)""")
-        assert cut == []
+        for width in (390, 768, 1180, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            cut = page.evaluate("""[...document.querySelectorAll('.lane :is(h2, dt, dd, .legend span, .clock)')]
+                .filter((node) => node.scrollWidth > node.clientWidth).map((node) => node.textContent)""")
+            assert cut == [], width
 
 
 def test_the_clock_never_runs_backwards_nor_past_the_last_event(open_page: OpenPage) -> None:
@@ -283,21 +270,6 @@ def test_the_clock_never_runs_backwards_nor_past_the_last_event(open_page: OpenP
         assert len(set(numbers)) >= 5  # scripted ticks come 20 times a second, and the pass takes a third of one
         assert numbers == sorted(numbers)
         assert [s for s in shown if s["ms"] > s["received"] + 0.051] == []
-
-
-@pytest.mark.parametrize("width", [1440, 390])
-def test_nothing_moves_during_a_run(open_page: OpenPage, width: int) -> None:
-    page = open_page(viewport={"width": width, "height": 900})
-    choose(page, MANY.title)
-    expect(page.locator(".rows .row[data-field]")).to_have_count(len(MANY.schema))
-    page.wait_for_timeout(700)  # until the last input no longer excuses a shift
-    page.evaluate("shifts.length = 0")
-    page.evaluate("document.getElementById('run').click()")  # no input of a person, so every shift counts
-    expect_phase(page, "done")
-    moved = page.evaluate("""shifts.flatMap((shift) => shift.sources.map((source) => [
-      source.node?.outerHTML ?? source.node?.textContent, source.previousRect.x - source.currentRect.x,
-      source.previousRect.y - source.currentRect.y]))""")
-    assert moved == []
 
 
 def test_with_the_baseline_first_the_flags_come_after_pcd(open_page: OpenPage, engine: ScriptedEngine) -> None:
@@ -607,9 +579,11 @@ def test_run_waits_for_the_model_and_says_so(open_page: OpenPage, resident: Scri
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 768, 1180, 1600])
-def test_no_width_scrolls_sideways_in_either_theme(open_page: OpenPage, theme: str, width: int) -> None:
-    page = open_page(f"?__theme={theme}", viewport={"width": width, "height": 900})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_no_width_scrolls_sideways_in_either_theme(open_page: OpenPage, theme: str) -> None:
+    page = open_page(f"?__theme={theme}")
     dark = page.evaluate("getComputedStyle(document.querySelector('.board')).backgroundColor")
     assert (dark == "rgb(255, 255, 255)") == (theme == "light")
+    for width in (390, 768, 1180, 1600):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("innerWidth") == width
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from core.request import Request
 from core.trace import Event, FieldDecided, RowCompared, RunStarted
 from core.ui.page import build
-from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, spy_on
+from tests.chromium import CHROMIUM, PATIENCE_MS, OpenPage, choose, expect_phase, opener, part, run
 from tests.scripted import (
     FOUR,
     HOSTILE,
@@ -25,6 +25,7 @@ from tests.scripted import (
     decide,
     scenario,
     served,
+    told_by,
 )
 
 pytestmark = [
@@ -67,12 +68,6 @@ def other(race: ScriptedRace, name: str) -> Any:
     return decision.choices[decision.winner - 1]
 
 
-def told_by(text: str, schema: Any) -> list[Event]:
-    race = ReadingEngine(token_ms=1, pass_ms=40).race(text, schema)
-    race.wait()
-    return [event for event in race.events if not event.live]
-
-
 def of_another_model(events: Sequence[Event]) -> list[Event]:
     return [replace(event, model=OTHER_MODEL) if isinstance(event, RunStarted) else event for event in events]
 
@@ -84,41 +79,16 @@ def engine() -> ReadingEngine:
 
 @pytest.fixture(scope="module")
 def url(engine: ReadingEngine) -> Iterator[str]:
-    recordings = {preset.id: told_by(preset.context, preset.schema) for preset in (FOUR, AGAIN)}
-    recordings[MANY.id] = of_another_model(told_by(MANY.context, MANY.schema))
+    recordings = {preset.id: told_by(engine, preset) for preset in (FOUR, AGAIN, MANY)}
+    recordings[MANY.id] = of_another_model(recordings[MANY.id])
     with served(build(ScriptedResident(engine), [FOUR, AGAIN, MANY, NASTY], recordings)) as address:
         yield address
 
 
-OpenPage = Callable[..., Page]
-
-
 @pytest.fixture
 def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
-    complaints: list[str] = []
-
-    def open_one(**options: Any) -> Page:
-        page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options}).new_page()
-        spy_on(page, url, complaints)
-        page.goto(url)
-        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-        return page
-
-    yield open_one
-    for context in browser.contexts:
-        context.close()
-    assert complaints == []
-
-
-def run(page: Page, text: str | None = None) -> None:
-    """A run to its end, also where the board shows another that is at its end."""
-    if text is not None:
-        page.locator("#context textarea").fill(text)
-    page.evaluate("window.events.length = 0")
-    page.locator("#run").click()
-    page.wait_for_function("window.events.some(({ kind }) => kind === 'end')", timeout=PATIENCE_MS)
-    expect_phase(page, "done")
-    expect(page.locator("#run")).to_be_enabled()
+    with opener(browser, url) as open_one:
+        yield open_one
 
 
 def row(page: Page, name: str) -> Locator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from core.field import FieldDefinition
 from core.presets import load_presets
@@ -18,7 +19,7 @@ from core.ui.components import SchemaTable
 from core.ui.page import build
 from core.ui.sheet import Sheet, written
 from core.ui.views import schema_text
-from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, run_to_the_end, spy_on, type_schema
+from tests.chromium import CHROMIUM, PATIENCE_MS, OpenPage, choose, expect_phase, opener, run_to_the_end, type_schema
 from tests.scripted import FOUR, HOSTILE, NASTY, TICKET, ScriptedEngine, ScriptedResident, served
 from tests.test_properties import NAMES, TEXTS, checked
 
@@ -31,8 +32,6 @@ SHIPPED = load_presets()
 TARIFF = next(preset for preset in SHIPPED if preset.id == "customs_tariff")
 TRIAGE = next(preset for preset in SHIPPED if preset.id == "support_triage")
 HOSTILES = (HOSTILE, "<img src=x onerror=window.__pwned=3>", "${7*7}", "{{x}}", "</script>", "\u202eevil", "__proto__")
-
-OpenPage = Callable[..., Page]
 
 
 @pytest.fixture(scope="module")
@@ -48,26 +47,19 @@ def url(engine: ScriptedEngine) -> Iterator[str]:
 
 @pytest.fixture
 def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
-    """Opens the page on the table; at the end nothing may be on the console."""
-    complaints: list[str] = []
-    contexts: list[BrowserContext] = []
+    """Opens the page on the table; at the end nothing may be on the console, and no hostile text may have run."""
+    pages: list[Page] = []
+    with opener(browser, url) as open_any:
 
-    def open_one(view: str = "Table", **options: Any) -> Page:
-        contexts.append(browser.new_context(**{"viewport": {"width": 1440, "height": 1000}, **options}))
-        contexts[-1].grant_permissions(["clipboard-read", "clipboard-write"])
-        page = contexts[-1].new_page()
-        spy_on(page, url, complaints)
-        page.goto(url)
-        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-        show(page, view)
-        return page
+        def open_one(**options: Any) -> Page:
+            size = {"width": 1440, "height": 1000}
+            permissions = ["clipboard-read", "clipboard-write"]
+            pages.append(open_any(**{"viewport": size, "permissions": permissions, **options}))
+            show(pages[-1], "Table")
+            return pages[-1]
 
-    yield open_one
-    pwned = [page.evaluate("window.__pwned") for context in contexts for page in context.pages]
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert set(pwned) <= {None}
+        yield open_one
+        assert {page.evaluate("window.__pwned") for page in pages} <= {None}
 
 
 def show(page: Page, view: str) -> None:
@@ -410,19 +402,21 @@ def test_a_run_is_not_disturbed_by_an_edit(open_page: OpenPage, engine: Scripted
 # --- order ---
 
 
-@pytest.mark.parametrize("control", [".name", ".more", ".remove", ".description", ".new-choice"])
-def test_keys_move_a_field_and_the_focus_stays(open_page: OpenPage, control: str) -> None:
+def test_keys_move_a_field_and_the_focus_stays(open_page: OpenPage) -> None:
     page = open_page()
-    at = opened(page, "risk_level").locator(control)
-    at.focus()
-    before = active(page)
-    for key in ("Alt+ArrowDown", "Alt+ArrowDown", "Alt+ArrowUp", "Alt+ArrowUp", "Alt+ArrowUp", "Alt+ArrowDown"):
-        page.keyboard.press(key)
-        assert active(page) == before
-    assert names(page) == ["is_fraud", "risk_level", "channel", "routing"]
-    expect_told(page, "risk_level is 2 of 4.")
-    expect(page.locator(".board .row[data-field] .name").first).to_have_text("is_fraud")
-    assert list(data_of(page)) == names(page)
+    for control in (".name", ".more", ".remove", ".description", ".new-choice"):
+        opened(page, "risk_level").locator(control).focus()
+        before = active(page)
+        for key in ("Alt+ArrowDown", "Alt+ArrowDown", "Alt+ArrowUp", "Alt+ArrowUp", "Alt+ArrowUp", "Alt+ArrowDown"):
+            page.keyboard.press(key)
+            assert active(page) == before, control
+        assert names(page) == ["is_fraud", "risk_level", "channel", "routing"], control
+        expect_told(page, "risk_level is 2 of 4.")
+        expect(page.locator(".board .row[data-field] .name").first, control).to_have_text("is_fraud")
+        assert list(data_of(page)) == names(page), control
+        page.keyboard.press("Alt+ArrowUp")
+        expect_told(page, "risk_level is 1 of 4.")
+        expect(page.locator(".board .row[data-field] .name").first, control).to_have_text("risk_level")
 
 
 def test_buttons_move_a_field(open_page: OpenPage) -> None:
@@ -615,24 +609,28 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("change, words", FAULTS, ids=[words[:40] for _, words in FAULTS])
-def test_what_is_wrong_stands_at_the_field_and_in_the_note(open_page: OpenPage, change, words: str) -> None:
+def test_what_is_wrong_stands_at_the_field_and_in_the_note(open_page: OpenPage) -> None:
     page = open_page()
-    change(page)
     fault = page.locator(".sheet .fault:visible")
-    expect(fault).to_have_count(1, timeout=PATIENCE_MS)
-    expect(fault).to_contain_text(words, timeout=PATIENCE_MS)
     name = page.locator(".sheet .name[aria-invalid=true]")
-    expect(name).to_have_count(1)
-    assert name.get_attribute("aria-describedby") == fault.get_attribute("id")
-    expect(page.locator("#verdict .notice")).to_have_attribute("data-tone", "error", timeout=PATIENCE_MS)
-    before = text_of(page)
-    show(page, "JSON")
-    show(page, "Table")
-    expect(fault).to_contain_text(words, timeout=PATIENCE_MS)
-    assert text_of(page) == before
-    choose(page, TRIAGE.title)
-    expect(page.locator(".sheet .fault:visible")).to_have_count(0, timeout=PATIENCE_MS)
+    for change, words in FAULTS:
+        change(page)
+        expect(fault, words).to_have_count(1, timeout=PATIENCE_MS)
+        expect(fault).to_contain_text(words, timeout=PATIENCE_MS)
+        expect(name, words).to_have_count(1)
+        assert name.get_attribute("aria-describedby") == fault.get_attribute("id"), words
+        note = page.locator("#verdict .notice")
+        expect(note, words).to_have_attribute("data-tone", "error", timeout=PATIENCE_MS)
+        before = text_of(page)
+        show(page, "JSON")
+        show(page, "Table")
+        expect(fault).to_contain_text(words, timeout=PATIENCE_MS)
+        assert text_of(page) == before, words
+        for preset in (TRIAGE, FOUR):
+            choose(page, preset.title)
+            expect(cards(page), words).to_have_count(len(preset.schema))
+            expect(fault, words).to_have_count(0, timeout=PATIENCE_MS)
+            expect(note, words).not_to_have_attribute("data-tone", "error", timeout=PATIENCE_MS)
 
 
 def test_a_circle_stands_above_the_fields(open_page: OpenPage) -> None:
@@ -746,38 +744,34 @@ def test_a_json_schema_is_shown_and_becomes_fields_only_when_asked(open_page: Op
     assert next(iter(data_of(page))) == "mine"
 
 
-@pytest.mark.parametrize("view", ["Table", "JSON"])
-@pytest.mark.parametrize(
-    "name, content, note, state",
-    [
-        (
-            "fields.json",
-            '\ufeff{"a": {"type": "boolean"},\r\n "b": {"type": "boolean"}}',
-            "2 fields, 4 choices",
-            "fields",
-        ),
-        ("ticket.json", json.dumps(TICKET), "Left out, 2 of its parts:", "locked"),
-        ("fields.yaml", "a: {type: boolean} # mine\n", "1 field, 2 choices", "locked"),
-        ("broken.json", '{"a": ', "not valid JSON", "unreadable"),
-    ],
-)
-def test_a_file_is_read_into_the_editor(open_page: OpenPage, name, content, note, state, view) -> None:
-    page = open_page(view)
-    with page.expect_file_chooser() as chooser:
-        page.get_by_role("button", name="Open a .json file").press("Enter")
-    chooser.value.set_files({"name": name, "mimeType": "application/json", "buffer": content.encode()})
-    expect_note(page, note)
-    expect_told(page, f"{name} is in the editor.")
-    assert text_of(page) == content.removeprefix("\ufeff").replace("\r\n", "\n")
-    show(page, "Table")
-    expect(page.locator(".sheet")).to_have_attribute("data-state", state)
-    if state != "unreadable":
-        expect(page.locator(".board .row[data-field] .name").first).to_have_text(names(page)[0])
+FILES = [
+    ("fields.json", '\ufeff{"a": {"type": "boolean"},\r\n "b": {"type": "boolean"}}', "2 fields, 4 choices", "fields"),
+    ("ticket.json", json.dumps(TICKET), "Left out, 2 of its parts:", "locked"),
+    ("fields.yaml", "a: {type: boolean} # mine\n", "1 field, 2 choices", "locked"),
+    ("broken.json", '{"a": ', "not valid JSON", "unreadable"),
+]
 
 
-@pytest.mark.parametrize(
-    "name, content, words",
-    [
+def test_a_file_is_read_into_the_editor(open_page: OpenPage) -> None:
+    page = open_page()
+    for view, (name, content, note, state) in itertools.product(("Table", "JSON"), FILES):
+        show(page, view)
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("button", name="Open a .json file").press("Enter")
+        chooser.value.set_files({"name": name, "mimeType": "application/json", "buffer": content.encode()})
+        expect_note(page, note)
+        expect_told(page, f"{name} is in the editor.")
+        assert text_of(page) == content.removeprefix("\ufeff").replace("\r\n", "\n"), (view, name)
+        show(page, "Table")
+        expect(page.locator(".sheet"), f"{name} from {view}").to_have_attribute("data-state", state)
+        if state != "unreadable":
+            expect(page.locator(".board .row[data-field] .name").first).to_have_text(names(page)[0])
+
+
+def test_a_file_that_cannot_be_read_says_why_and_changes_nothing(open_page: OpenPage) -> None:
+    page = open_page()
+    before = text_of(page)
+    for name, content, words in [
         ("big.json", b" " * (2**20 + 1), "big.json has 1,048,577 bytes; at most 1,048,576 are read"),
         ("image.json", b"\x89PNG\xff\xfe", "image.json cannot be read as a text in UTF-8"),
         (
@@ -785,16 +779,13 @@ def test_a_file_is_read_into_the_editor(open_page: OpenPage, name, content, note
             b"\xff",
             "<img src=x onerror=window.__pwned=4>.json cannot be read",
         ),
-    ],
-)
-def test_a_file_that_cannot_be_read_says_why_and_changes_nothing(open_page: OpenPage, name, content, words) -> None:
-    page = open_page()
-    before = text_of(page)
-    page.locator(".sheet [data-part=file]").set_input_files(
-        {"name": name, "mimeType": "application/json", "buffer": content}
-    )
-    expect_told(page, words)
-    assert text_of(page) == before and names(page) == [field.name for field in FOUR.schema]
+    ]:
+        page.locator(".sheet [data-part=file]").set_input_files(
+            {"name": name, "mimeType": "application/json", "buffer": content}
+        )
+        expect_told(page, words)
+        assert text_of(page) == before, name
+        assert names(page) == [field.name for field in FOUR.schema], name
 
 
 # --- hostile text, narrow screens ---

@@ -8,12 +8,24 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from core.trace import Event, FieldDecided, RunStarted, to_lines
+from core.ui.components import board_script
 from core.ui.page import build
-from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, spy_on, type_schema
-from tests.scripted import FOUR, HOSTILE, MANY, NASTY, PRESETS, ScriptedEngine, ScriptedResident, decide, served
+from tests.chromium import CHROMIUM, OpenPage, choose, expect_phase, opener, part, run, type_schema
+from tests.scripted import (
+    FOUR,
+    HOSTILE,
+    MANY,
+    NASTY,
+    PRESETS,
+    ScriptedEngine,
+    ScriptedResident,
+    decide,
+    served,
+    told_by,
+)  # fmt: skip
 
 pytestmark = [
     pytest.mark.browser,
@@ -42,13 +54,9 @@ Storage.prototype.setItem = function (key, text) {
 };
 """
 
-OpenPage = Callable[..., Page]
-
 
 def told(schema: Any = FOUR.schema, text: str = FOUR.context) -> list[Event]:
-    race = ScriptedEngine(token_ms=0, pass_ms=1).race(text, schema)
-    race.wait()
-    return [event for event in race.events if not event.live]
+    return told_by(ScriptedEngine(token_ms=0, pass_ms=1), replace(FOUR, schema=schema, context=text))
 
 
 @pytest.fixture(scope="module")
@@ -69,36 +77,8 @@ def url(engine: ScriptedEngine, events: Sequence[Event]) -> Iterator[str]:
 
 @pytest.fixture
 def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
-    """Opens the page in a browser of its own, or beside the one of `context`; `script` runs before it."""
-    complaints: list[str] = []
-    contexts: list[BrowserContext] = []
-
-    def open_one(query: str = "", script: str = "", context: BrowserContext | None = None, **options: Any) -> Page:
-        if context is None:
-            context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
-            contexts.append(context)
-        page = context.new_page()
-        spy_on(page, url, complaints)
-        page.add_init_script(script or "0")
-        page.goto(url + query)
-        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-        return page
-
-    yield open_one
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
-
-def run(page: Page, text: str | None = None) -> None:
-    """A run to its end, also where the board shows another that is at its end."""
-    if text is not None:
-        page.locator("#context textarea").fill(text)
-    page.evaluate("window.events.length = 0")
-    page.locator("#run").click()
-    page.wait_for_function("window.events.some(({ kind }) => kind === 'end')", timeout=PATIENCE_MS)
-    expect_phase(page, "done")
-    expect(page.locator("#run")).to_be_enabled()
+    with opener(browser, url) as open_one:
+        yield open_one
 
 
 def open_history(page: Page) -> Locator:
@@ -268,6 +248,16 @@ def test_without_a_store_runs_are_kept_until_the_page_is_closed(open_page: OpenP
     expect(open_history(page)).to_have_count(0)
 
 
+@pytest.fixture(scope="module")
+def content(browser: Browser) -> Iterator[Callable[[str], dict[str, Any]]]:
+    """What the board makes of a stored text, without a page."""
+    page = browser.new_page()
+    source = board_script(PRESETS)
+    call = "([source, text]) => new Function(`${source}; return contentOf;`)()(text)"
+    yield lambda text: page.evaluate(call, [source, text])
+    page.close()
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -275,8 +265,12 @@ def test_without_a_store_runs_are_kept_until_the_page_is_closed(open_page: OpenP
         '{"__proto__": {"runs": []}}',
     ],
 )  # fmt: skip
-def test_a_store_that_is_none_is_left_out_and_written_anew(open_page: OpenPage, text: str) -> None:
-    page = open_page(script=put_in(text))
+def test_a_store_that_is_none_counts_as_one_lost_run(content: Callable[[str], Any], text: str) -> None:
+    assert content(text) == {"keepsOwn": False, "runs": [], "lost": 1}
+
+
+def test_a_store_that_is_none_is_left_out_and_written_anew(open_page: OpenPage) -> None:
+    page = open_page(script=put_in(MARKUP))
     entries = open_history(page)
     expect(part(page, "history.notice")).to_contain_text("⚠ 1 kept run could not be read and left out.")
     expect(entries).to_have_count(0)
@@ -360,21 +354,33 @@ def test_runs_that_are_none_are_left_out(open_page: OpenPage, events: Sequence[E
         [[]],
     ],
 )
-def test_entries_that_are_none_are_left_out(open_page: OpenPage, events: Sequence[Event], runs: list[Any]) -> None:
+def test_entries_that_are_none_are_left_out(
+    content: Callable[[str], Any], events: Sequence[Event], runs: list[Any]
+) -> None:
     twice = [entry(7, events), entry(7, events)]
-    page = open_page(script=put_in(of_runs(*runs, *twice)))
+    assert content(of_runs(*runs, *twice)) == {"keepsOwn": False, "runs": [twice[0]], "lost": 2}
+
+
+def test_how_many_entries_were_left_out_is_said(open_page: OpenPage, events: Sequence[Event]) -> None:
+    page = open_page(script=put_in(of_runs(None, entry(7, events), entry(7, events))))
     expect(open_history(page)).to_have_count(1)
     expect(part(page, "history.notice")).to_contain_text("⚠ 2 kept runs could not be read and left out.")
+
+
+@pytest.mark.parametrize("own", [False, "yes", None])
+def test_an_own_text_in_the_store_is_none_where_own_texts_are_not_kept(
+    content: Callable[[str], Any], events: Sequence[Event], own: Any
+) -> None:
+    assert content(of_runs(entry(1, events, scenario=""), own=own)) == {"keepsOwn": False, "runs": [], "lost": 1}
 
 
 def test_an_own_text_in_the_store_is_not_shown_where_own_texts_are_not_kept(
     open_page: OpenPage, events: Sequence[Event]
 ) -> None:
-    for own in (False, "yes", None):
-        page = open_page(script=put_in(of_runs(entry(1, events, scenario=""), own=own)))
-        expect(open_history(page)).to_have_count(0)
-        run(page)
-        assert [run["scenario"] for run in kept(page)] == [FOUR.title]
+    page = open_page(script=put_in(of_runs(entry(1, events, scenario=""), own="yes")))
+    expect(open_history(page)).to_have_count(0)
+    run(page)
+    assert [run["scenario"] for run in kept(page)] == [FOUR.title]
 
 
 def test_hostile_text_of_a_kept_run_stays_text(open_page: OpenPage) -> None:
@@ -559,10 +565,9 @@ def test_the_keyboard_alone_opens_compares_and_leaves(open_page: OpenPage, event
     expect(part(page, "badge")).to_contain_text("RECORDED")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_fits_a_phone(open_page: OpenPage, theme: str) -> None:
+def test_it_fits_a_phone(open_page: OpenPage) -> None:
     runs = [entry(1, told(NASTY.schema, NASTY.context), MARKUP), entry(2, told(MANY.schema), "w" * 200)]
-    page = open_page(f"?__theme={theme}", put_in(of_runs(*runs)), viewport={"width": 390, "height": 900})
+    page = open_page(script=put_in(of_runs(*runs)), viewport={"width": 390, "height": 900})
     for box in open_history(page).locator("label").all():
         box.click()
     expect(part(page, "comparison")).to_be_visible()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from core.presets import load_presets
-from core.recordings import load_recordings
+from core.presets import Preset, load_presets
+from core.recordings import Recording, load_recordings
 from core.resident import Status
 from core.trace import Event, FieldDecided, LaneEnded, RowCompared, RunStarted, TokenWritten
 from core.ui.page import build
-from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, run_to_the_end, spy_on
-from tests.scripted import FOUR, MANY, PRESETS, READY, ScriptedEngine, ScriptedRace, ScriptedResident, served
+from tests.chromium import CHROMIUM, PATIENCE_MS, OpenPage, choose, expect_phase, opener, part, run_to_the_end
+from tests.scripted import FOUR, MANY, PRESETS, READY, ScriptedEngine, ScriptedResident, served, told_by
 
 pytestmark = [
     pytest.mark.browser,
@@ -33,17 +33,6 @@ window.replayClock = {
 };
 """
 
-OpenPage = Callable[..., Page]
-
-
-def told_by(engine: ScriptedEngine) -> list[Event]:
-    """The trace of a whole run, as it would be saved."""
-    race: ScriptedRace = engine.race("A transfer of EUR 24,600 to a new payee.", FOUR.schema)
-    events: list[Event] = []
-    while not race.finished:
-        events += [event for event in race.drain() if not event.live]
-    return events
-
 
 @pytest.fixture(scope="module")
 def recording() -> Sequence[Event]:
@@ -55,24 +44,17 @@ def resident() -> ScriptedResident:
     return ScriptedResident(ScriptedEngine(token_ms=2, pass_ms=60), Status("loading", "converting", 0.4))
 
 
+@pytest.fixture(scope="module")
+def address(resident: ScriptedResident, recording: Sequence[Event]) -> Iterator[str]:
+    with served(build(resident, PRESETS, {FOUR.id: recording})) as url:
+        yield url
+
+
 @pytest.fixture
-def open_page(browser: Browser, resident: ScriptedResident, recording: Sequence[Event]) -> Iterator[OpenPage]:
-    """Opens a page that has a recording of its first preset; nothing may be on the console at the end."""
-    complaints: list[str] = []
-    with served(build(resident, PRESETS, {FOUR.id: recording})) as address:
-
-        def open_one(**options: Any) -> Page:
-            page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options}).new_page()
-            spy_on(page, address, complaints)
-            page.add_init_script(CLOCK)
-            page.goto(address)
-            expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-            return page
-
+def open_page(browser: Browser, address: str) -> Iterator[OpenPage]:
+    """Opens a page that has a recording of its first preset."""
+    with opener(browser, address, CLOCK) as open_one:
         yield open_one
-        for context in browser.contexts:
-            context.close()
-    assert complaints == []
 
 
 def let_pass(page: Page, ms: float) -> None:
@@ -156,28 +138,28 @@ def test_another_preset_shows_its_rows_and_the_recorded_one_its_recording_again(
 # --- moving in time ---
 
 
-@pytest.mark.parametrize("speed, share", [("1×", 1.0), ("½×", 0.5), ("1/10×", 0.1), ("1/50×", 0.02)])
-def test_a_replay_shows_what_the_trace_says_of_each_moment(open_page: OpenPage, recording, speed, share) -> None:
+def test_a_replay_shows_what_the_trace_says_of_each_moment(open_page: OpenPage, recording) -> None:
     page = open_page()
-    part(page, "replay.restart").click()
-    page.get_by_role("button", name=speed, exact=True).click()
-    expect(page.get_by_role("button", name=speed, exact=True)).to_have_attribute("aria-pressed", "true")
-    part(page, "replay.play").click()
     pcd, tokens = one(recording, LaneEnded, "pcd"), [e for e in recording if isinstance(e, TokenWritten)]
-    for target in (pcd.ms / 2, tokens[0].ms + 0.5, pcd.ms + 1, tokens[len(tokens) // 2].ms + 0.01):
-        let_pass(page, (target - moment(page)) / share)
-        assert moment(page) == pytest.approx(target, abs=0.01)
-        written = [token for token in tokens if token.ms <= target]
-        expect(part(page, "ar.tokens")).to_have_text(str(len(written)) if written else "–")
-        shown = [
-            text for text in page.locator(".rows:not(.invented) .row[data-field] .pcd").all_text_contents() if text
-        ]
-        assert len(shown) == (len(FOUR.schema) if target >= pcd.ms else 0)
-        clock = float((part(page, "ar.clock").text_content() or "").strip().removesuffix("ms"))
-        assert clock == pytest.approx(target, abs=0.06)
-    let_pass(page, 2 * length(recording) / share)
-    expect_phase(page, "done")
-    expect(part(page, "replay.play")).to_contain_text("Play")
+    for speed, share in (("1×", 1.0), ("½×", 0.5), ("1/10×", 0.1), ("1/50×", 0.02)):
+        part(page, "replay.restart").click()
+        page.get_by_role("button", name=speed, exact=True).click()
+        expect(page.get_by_role("button", name=speed, exact=True)).to_have_attribute("aria-pressed", "true")
+        part(page, "replay.play").click()
+        for target in (pcd.ms / 2, tokens[0].ms + 0.5, pcd.ms + 1, tokens[len(tokens) // 2].ms + 0.01):
+            let_pass(page, (target - moment(page)) / share)
+            assert moment(page) == pytest.approx(target, abs=0.01), speed
+            written = [token for token in tokens if token.ms <= target]
+            expect(part(page, "ar.tokens"), speed).to_have_text(str(len(written)) if written else "–")
+            shown = [
+                text for text in page.locator(".rows:not(.invented) .row[data-field] .pcd").all_text_contents() if text
+            ]
+            assert len(shown) == (len(FOUR.schema) if target >= pcd.ms else 0), speed
+            clock = float((part(page, "ar.clock").text_content() or "").strip().removesuffix("ms"))
+            assert clock == pytest.approx(target, abs=0.06), speed
+        let_pass(page, 2 * length(recording) / share)
+        expect_phase(page, "done")
+        expect(part(page, "replay.play"), speed).to_contain_text("Play")
 
 
 def test_the_end_of_a_replay_is_the_screen_that_it_began_with(open_page: OpenPage, recording) -> None:
@@ -297,16 +279,16 @@ def shipped_url(resident: ScriptedResident) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.id)
-def test_a_recording_replays_to_the_screen_that_its_result_says(browser: Browser, shipped_url: str, preset) -> None:
-    recording = RECORDED[preset.id]
-    complaints: list[str] = []
-    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
-    spy_on(page, shipped_url, complaints)
-    page.goto(shipped_url)
-    expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-    if preset is not SHIPPED[0]:
-        choose(page, preset.title)
+def test_each_recording_replays_to_the_screen_that_its_result_says(browser: Browser, shipped_url: str) -> None:
+    with opener(browser, shipped_url) as open_one:
+        page = open_one()
+        for preset in SHIPPED:
+            if preset is not SHIPPED[0]:
+                choose(page, preset.title)
+            replays_to_its_result(page, preset, RECORDED[preset.id])
+
+
+def replays_to_its_result(page: Page, preset: Preset, recording: Recording) -> None:
     rows = page.locator(".rows:not(.invented) .row[data-field]")
     expect(rows).to_have_count(len(preset.schema))
     expect(rows.first.locator(".name")).to_have_text(preset.schema.fields[0].name)
@@ -329,5 +311,3 @@ def test_a_recording_replays_to_the_screen_that_its_result_says(browser: Browser
     speed_up = recording.end.speed_up
     assert speed_up and part(page, "factor").text_content() == f"{speed_up:.{2 if speed_up < 10 else 1}f}×"
     assert recording.run.machine and recording.run.machine in (part(page, "badge").text_content() or "")
-    page.context.close()
-    assert complaints == []

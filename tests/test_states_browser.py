@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,23 +14,21 @@ from core.ui.page import build
 from tests.chromium import (
     CHROMIUM,
     PATIENCE_MS,
+    OpenPage,
     choose,
     expect_phase,
+    opener,
     part,
     run_to_the_end,
-    spy_on,
     type_schema,
 )  # fmt: skip
 from tests.relay import Relay, relayed
-from tests.scripted import FOUR, HOSTILE, MANY, PRESETS, READY, ScriptedEngine, ScriptedResident, served
-from tests.test_replay_browser import told_by
+from tests.scripted import FOUR, HOSTILE, MANY, PRESETS, READY, ScriptedEngine, ScriptedResident, served, told_by
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}"),
 ]
-
-OpenPage = Callable[..., Page]
 
 #: The page's patience, cut short: gradio's own two seconds between two tries are what the tests wait for.
 IMPATIENT = """window.connectionTimes = {
@@ -78,22 +76,14 @@ def network(url: str) -> Iterator[Relay]:
 
 @pytest.fixture
 def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
-    """Opens the page; at the end nothing may be on the console but what a broken network says."""
-    complaints: list[str] = []
+    with opener(browser, url, IMPATIENT, BROKEN) as open_any:
 
-    def open_one(address: str = url, **options: Any) -> Page:
-        page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options}).new_page()
-        spy_on(page, address, complaints)
-        page.add_init_script(IMPATIENT)
-        page.goto(address)
-        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-        expect(page.locator("#model .notice")).not_to_have_text("")
-        return page
+        def open_one(address: str = url, **options: Any) -> Page:
+            page = open_any(address=address, **options)
+            expect(page.locator("#model .notice")).not_to_have_text("")
+            return page
 
-    yield open_one
-    for context in browser.contexts:
-        context.close()
-    assert [said for said in complaints if not said.startswith(BROKEN)] == []
+        yield open_one
 
 
 def bar(page: Page) -> Any:
@@ -329,25 +319,25 @@ def test_what_was_typed_and_chosen_outlives_a_restart_of_the_server(
         page.close()
 
 
-@pytest.mark.parametrize(
-    "stored",
-    [
-        "no JSON",
-        "null",
-        "7",
-        '{"inputs": "x", "board": {"run": "1", "log": "{", "recorded": false}}',
-        '{"inputs": [1, 2], "board": {"run": {"path": "x"}, "log": "7", "recorded": false}}',
-        json.dumps({"inputs": ["x", {}, 1, 2, 3, 4, 5, 6], "board": {"run": "1", "log": "7\n", "recorded": True}}),
-    ],
-)
-def test_a_store_that_is_none_of_ours_is_passed_over(open_page: OpenPage, stored: str) -> None:
+STORED = [
+    "no JSON",
+    "null",
+    "7",
+    '{"inputs": "x", "board": {"run": "1", "log": "{", "recorded": false}}',
+    '{"inputs": [1, 2], "board": {"run": {"path": "x"}, "log": "7", "recorded": false}}',
+    json.dumps({"inputs": ["x", {}, 1, 2, 3, 4, 5, 6], "board": {"run": "1", "log": "7\n", "recorded": True}}),
+]
+
+
+def test_a_store_that_is_none_of_ours_is_passed_over(open_page: OpenPage) -> None:
     page = open_page()
-    page.evaluate("(stored) => sessionStorage.setItem('pcd.kept', stored)", stored)
-    page.reload()
-    expect(page.locator("#context textarea")).to_have_value(FOUR.context)
-    expect_phase(page, "done")
-    expect(page.locator("#model .notice")).to_have_text(READY.message)
-    expect(bar(page)).to_be_hidden()
+    for stored in STORED:
+        page.evaluate("(stored) => sessionStorage.setItem('pcd.kept', stored)", stored)
+        page.reload()
+        expect(page.locator("#context textarea"), stored).to_have_value(FOUR.context)
+        expect_phase(page, "done")
+        expect(page.locator("#model .notice"), stored).to_have_text(READY.message)
+        expect(bar(page), stored).to_be_hidden()
 
 
 def test_an_ordinary_reload_keeps_nothing(open_page: OpenPage) -> None:

@@ -172,9 +172,10 @@ def test_a_report_opens_from_a_disk_and_replays_by_keyboard_to_the_page_s_own_sc
     assert report.evaluate("window.__pwned") is None
 
 
-def test_a_report_plays_by_itself_and_comes_to_its_end(
+def test_a_report_plays_names_its_run_prints_its_method_and_follows_the_reader_s_theme(
     context: BrowserContext, page: Page, complaints: list[str], tmp_path: Path
 ) -> None:
+    lines = method(page)
     report = opened_report(context, taken(page, "report", tmp_path), complaints)
     whole = screen(report)
     report.keyboard.press("r")
@@ -182,13 +183,14 @@ def test_a_report_plays_by_itself_and_comes_to_its_end(
     report.keyboard.press(" ")
     expect_phase(report, "done")
     assert screen(report) == whole
-
-
-def test_the_report_names_model_mode_and_n_and_prints_its_method(
-    context: BrowserContext, page: Page, complaints: list[str], tmp_path: Path
-) -> None:
-    lines = method(page)
-    report = opened_report(context, taken(page, "report", tmp_path), complaints)
+    for scheme, classes in (("light", "report"), ("dark", "report dark"), ("light", "report")):
+        report.emulate_media(color_scheme=scheme)
+        expect(report.locator("body")).to_have_class(classes)
+        paper, ink = (
+            int(re.findall(r"\d+", report.evaluate(f"getComputedStyle(document.querySelector('.board')).{of}"))[0])
+            for of in ("backgroundColor", "color")
+        )
+        assert (paper < ink) == (scheme == "dark"), scheme
     assert report.title() == "scripted-1b, baseline mode json, n = 1: PCD beside streamed JSON"
     assert report.locator(".printed li").all_text_contents() == lines
     assert method(report) == lines
@@ -205,20 +207,6 @@ def test_without_scripts_the_report_still_says_its_method(
     plain.goto(file.as_uri())
     assert plain.locator(".printed li").all_text_contents() == lines
     plain.context.close()
-
-
-@pytest.mark.parametrize("scheme, is_dark", [("light", False), ("dark", True)])
-def test_a_report_follows_the_reader_s_theme(
-    context: BrowserContext, page: Page, complaints: list[str], tmp_path: Path, scheme: Any, is_dark: bool
-) -> None:
-    report = opened_report(context, taken(page, "report", tmp_path), complaints)
-    report.emulate_media(color_scheme=scheme)
-    expect(report.locator("body")).to_have_class("report dark" if is_dark else "report")
-    paper, ink = (
-        int(re.findall(r"\d+", report.evaluate(f"getComputedStyle(document.querySelector('.board')).{of}"))[0])
-        for of in ("backgroundColor", "color")
-    )
-    assert (paper < ink) == is_dark
 
 
 def test_a_report_runs_its_own_script_alone_and_asks_nobody(page: Page, tmp_path: Path) -> None:
@@ -542,30 +530,38 @@ def test_inputs_too_long_for_a_link_are_refused_with_the_way_out(page: Page) -> 
     expect(part(page, "take.made")).to_be_hidden()
 
 
-@pytest.mark.parametrize(
-    "part_of, words",
-    [
-        ("#nonsense", "the link is damaged"),
-        ("#preset=nowhere", "scenario 'nowhere' is none of this page's"),
-        (
-            "#preset=%3Cimg%20src%3Dx%20onerror%3Dwindow.__pwned%3D1%3E",
-            "scenario '<img src=x onerror=window.__pwned=1>'",
-        ),
-        ("#preset=four_fields&color=red", "setting 'color' is unknown"),
-        ("#preset=four_fields&mode=%24%7B7*7%7D", "mode '${7*7}' is unknown"),
-        ("#own=%%%", "damaged"),
-        (f"#own={'A' * 20_000}", "at most 8,000 are read"),
-    ],
-)
-def test_a_bad_link_gets_one_line_and_the_page_stays_usable(
-    context: BrowserContext, url: str, complaints: list[str], part_of: str, words: str
-) -> None:
-    page = opened(context, url, complaints, part_of)
+NOWHERE = "#preset=%3Cimg%20src%3Dx%20onerror%3Dwindow.__pwned%3D1%3E"
+BAD_LINKS = {
+    "#nonsense": "the link is damaged",
+    "#preset=nowhere": "scenario 'nowhere' is none of this page's",
+    NOWHERE: "scenario '<img src=x onerror=window.__pwned=1>'",
+    "#preset=four_fields&color=red": "setting 'color' is unknown",
+    "#preset=four_fields&mode=%24%7B7*7%7D": "mode '${7*7}' is unknown",
+    "#own=%%%": "damaged",
+    f"#own={'A' * 20_000}": "at most 8,000 are read",
+}
+
+
+def expect_refused(page: Page, words: str) -> None:
     note = page.locator("#about .notice")
     expect(note).to_contain_text(words)
-    assert "\n" not in (note.locator("span").text_content() or "")
-    assert page.evaluate("window.__pwned") is None
-    assert inputs(page)["context"] == FOUR.context
+    assert "\n" not in (note.locator("span").text_content() or ""), words
+    assert page.evaluate("window.__pwned") is None, words
+    assert inputs(page)["context"] == FOUR.context, words
+
+
+def test_a_bad_link_gets_one_line_and_the_page_stays_usable(
+    context: BrowserContext, url: str, complaints: list[str]
+) -> None:
+    page = opened(context, url, complaints, NOWHERE)
+    expect_refused(page, BAD_LINKS[NOWHERE])
+    run_to_the_end(page)
+
+
+def test_each_bad_link_gets_its_own_line_where_the_page_stands(page: Page, url: str) -> None:
+    for part_of, words in BAD_LINKS.items():
+        page.goto(f"{url}{part_of}")
+        expect_refused(page, words)
     run_to_the_end(page)
 
 

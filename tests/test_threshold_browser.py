@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -13,7 +12,7 @@ from core.presets import load_presets
 from core.recordings import load_recordings
 from core.trace import Event, FieldDecided
 from core.ui.page import build
-from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, run_to_the_end, spy_on
+from tests.chromium import CHROMIUM, PATIENCE_MS, OpenPage, choose, expect_phase, opener, part, run_to_the_end
 from tests.scripted import ScriptedEngine, ScriptedResident, scenario, served
 
 pytestmark = [
@@ -46,8 +45,6 @@ SHARES = {
 #: Between two decisions.
 STEP_MS = 5.0
 
-OpenPage = Callable[..., Page]
-
 
 def weak() -> list[Event]:
     race = ScriptedEngine(token_ms=1, pass_ms=40).race(WEAK.context, WEAK.schema)
@@ -72,19 +69,8 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
-    complaints: list[str] = []
-
-    def open_one(query: str = "", **options: Any) -> Page:
-        page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options}).new_page()
-        spy_on(page, url, complaints)
-        page.goto(url + query)
-        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-        return page
-
-    yield open_one
-    for context in browser.contexts:
-        context.close()
-    assert complaints == []
+    with opener(browser, url) as open_one:
+        yield open_one
 
 
 def show(page: Page, title: str, first: str) -> None:
@@ -120,18 +106,18 @@ def signs(page: Page) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["support_triage", "content_moderation", "time_zone"])
-@pytest.mark.parametrize("limit", [0.0, 0.5, 0.8, 0.95, 1.0])
-def test_the_count_and_the_marked_rows_are_those_of_the_shares(open_page: OpenPage, name: str, limit: float) -> None:
+def test_the_count_and_the_marked_rows_are_those_of_the_shares(open_page: OpenPage, name: str) -> None:
     page = open_page()
     decided = shipped(page, name)
-    set_limit(page, limit)
-    through = sum(event.probability >= limit for event in decided)
-    goes = "goes" if through == 1 else "go"
-    words = f"At {limit:.2f}, {through} of {len(decided)} {goes} through, {len(decided) - through} to a person."
-    expect(part(page, "threshold.line")).to_have_text(words)
-    assert part(page, "threshold.limit").get_attribute("aria-valuetext") == words
-    marked = {field for field, text in signs(page).items() if "☞ to a person" in text}
-    assert marked == {event.name for event in decided if event.probability < limit}
+    for limit in (0.0, 0.5, 0.8, 0.95, 1.0):
+        set_limit(page, limit)
+        through = sum(event.probability >= limit for event in decided)
+        goes = "goes" if through == 1 else "go"
+        words = f"At {limit:.2f}, {through} of {len(decided)} {goes} through, {len(decided) - through} to a person."
+        expect(part(page, "threshold.line")).to_have_text(words)
+        assert part(page, "threshold.limit").get_attribute("aria-valuetext") == words
+        marked = {field for field, text in signs(page).items() if "☞ to a person" in text}
+        assert marked == {event.name for event in decided if event.probability < limit}, limit
 
 
 def test_a_share_at_the_threshold_and_a_fixed_value_go_through(open_page: OpenPage) -> None:
@@ -210,9 +196,8 @@ def test_no_row_moves_when_the_threshold_does(open_page: OpenPage, width: int) -
     assert rows.evaluate_all(places) == before
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_fits_a_phone(open_page: OpenPage, theme: str) -> None:
-    page = open_page(f"?__theme={theme}", viewport={"width": 390, "height": 900})
+def test_it_fits_a_phone(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 900})
     show(page, WEAK.title, "fixed")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     box = part(page, "threshold.limit").bounding_box()

@@ -12,20 +12,16 @@ from core.presets import Change, load_presets
 from core.recordings import load_recordings
 from core.trace import Event, FieldDecided, Judged, LaneEnded, RowCompared, RunEnded, RunStarted
 from core.ui.tour import Tour, teller, tour_of
-from tests.scripted import FOUR, MANY, NASTY, ScriptedEngine, ScriptedRace
+from tests.scripted import FOUR, MANY, NASTY, ScriptedEngine, told_by
 
+ENGINE = ScriptedEngine(token_ms=0, pass_ms=1)
 PRESETS = load_presets()
 RECORDED = {name: recording.events for name, recording in load_recordings(PRESETS).items()}
 
 
-def told_by(preset) -> Sequence[Event]:
-    race: ScriptedRace = ScriptedEngine(token_ms=0, pass_ms=1).race(preset.context, preset.schema)
-    return [event for event in race.wait() if not event.live]
-
-
 @pytest.fixture(scope="module")
 def scripted() -> dict[str, Sequence[Event]]:
-    return {preset.id: told_by(preset) for preset in (FOUR, MANY)}
+    return {preset.id: told_by(ENGINE, preset) for preset in (FOUR, MANY)}
 
 
 def made(presets, recordings) -> Tour:
@@ -159,7 +155,7 @@ def test_the_limits_name_the_conditions_of_the_run() -> None:
 
 def test_the_page_is_told_one_text_whatever_it_asks() -> None:
     hostile = replace(NASTY, title="<img src=x onerror=alert(1)> ${7*7} </script>")
-    (tell,) = teller(tour_of((hostile,), {NASTY.id: told_by(NASTY)}))
+    (tell,) = teller(tour_of((hostile,), {NASTY.id: told_by(ENGINE, NASTY)}))
     told = json.loads(tell({"path": "/etc/passwd"}))
     assert told["points"][0]["title"] == hostile.title
     assert told["logs"][NASTY.id]["recorded"] is True

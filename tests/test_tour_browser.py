@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,10 @@ from core.recordings import load_recordings
 from core.trace import Event, FieldDecided, LaneEnded, PhaseEnded
 from core.ui.page import build
 from core.ui.tour import tour_of
-from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, run_to_the_end, spy_on
-from tests.scripted import HOSTILE, NASTY, ScriptedEngine, ScriptedResident, served
+from tests.chromium import CHROMIUM, PATIENCE_MS, OpenPage, choose, expect_phase, opener, part, run_to_the_end
+from tests.scripted import HOSTILE, NASTY, ScriptedEngine, ScriptedResident, served, told_by
 from tests.test_replay_browser import CLOCK, go_to, let_pass, moment, screen
-from tests.test_tour import changed, told_by
+from tests.test_tour import ENGINE, changed
 
 pytestmark = [
     pytest.mark.browser,
@@ -38,12 +38,10 @@ AR = next(event for event in RECORDED[MAIN] if isinstance(event, LaneEnded) and 
 EDGE = 0.002
 UNCONNECTED = ("ERR_INTERNET_DISCONNECTED", "Failed to fetch")
 
-OpenPage = Callable[..., Page]
-
 
 @pytest.fixture(scope="module")
 def resident() -> ScriptedResident:
-    return ScriptedResident(ScriptedEngine(token_ms=20, pass_ms=200))
+    return ScriptedResident(ScriptedEngine(token_ms=1, pass_ms=20))
 
 
 @pytest.fixture(scope="module")
@@ -53,28 +51,29 @@ def address(resident: ScriptedResident) -> Iterator[str]:
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[OpenPage]:
-    complaints: list[str] = []
-
-    def open_one(url: str, **options: Any) -> Page:
-        page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options}).new_page()
-        spy_on(page, url, complaints)
-        page.add_init_script(CLOCK)
-        page.goto(url)
-        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-        expect_phase(page, "done")
-        return page
-
-    yield open_one
-    for context in browser.contexts:
-        context.close()
+def opened(browser: Browser, address: str) -> Iterator[OpenPage]:
     # Gradio's own connection complains of the network that a test takes away.
-    assert [said for said in complaints if not any(word in said for word in UNCONNECTED)] == []
+    with opener(browser, address, CLOCK, UNCONNECTED) as open_any:
+
+        def open_one(url: str, **options: Any) -> Page:
+            page = open_any(address=url, **options)
+            expect_phase(page, "done")
+            return page
+
+        yield open_one
 
 
 @pytest.fixture
 def open_page(opened: OpenPage, address: str) -> OpenPage:
     return lambda **options: opened(address, **options)
+
+
+@pytest.fixture
+def slow(resident: ScriptedResident) -> Iterator[None]:
+    """A run is long enough to be seen and stopped."""
+    resident.engine.token_ms, resident.engine.pass_ms = 20, 200
+    yield
+    resident.engine.token_ms, resident.engine.pass_ms = 1, 20
 
 
 def tour_on(page: Page) -> Page:
@@ -361,13 +360,19 @@ def test_the_tour_waits_for_a_run_and_a_run_ends_the_tour(open_page: OpenPage, r
     race = resident.engine.races[-1]
     assert part(page, "ar.raw").text_content() == race.trace("lane_end", "ar")[0].text
     expect(button).to_be_enabled()
-    after = screen(page)
     tour_on(page)
+    page.evaluate("window.events.length = 0")
     page.keyboard.press("Control+Enter")
-    expect(part(page, "badge")).to_contain_text("LIVE", timeout=PATIENCE_MS)
+    page.wait_for_function("window.events.some(({ kind }) => kind === 'end')", timeout=PATIENCE_MS)
+    expect(part(page, "badge")).to_contain_text("LIVE")
     expect(part(page, "tour")).to_be_hidden()
     expect_phase(page, "done")
-    assert len(screen(page)) == len(after)
+    again = resident.engine.races[-1]
+    assert again is not race
+    for lane in ("pcd", "ar"):
+        [end] = again.trace("lane_end", lane)
+        expect(part(page, f"{lane}.clock")).to_contain_text(f"{end.ms:.1f}")
+        assert part(page, f"{lane}.raw").text_content() == end.text
 
 
 def test_another_preset_ends_the_tour_and_is_what_is_shown(open_page: OpenPage) -> None:
@@ -520,7 +525,7 @@ def test_the_view_leaves_settings_and_editors_out_and_gives_all_back(open_page: 
 
 
 def test_escape_leaves_the_tour_first_and_stops_a_run_before_it_leaves_the_view(
-    open_page: OpenPage, resident: ScriptedResident
+    open_page: OpenPage, slow: None
 ) -> None:
     page = open_page()
     page.keyboard.press("p")
@@ -563,9 +568,8 @@ def test_a_question_mark_lists_the_keys(open_page: OpenPage) -> None:
 # --- for everyone ---
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_tour_fits_a_phone(open_page: OpenPage, theme: str) -> None:
-    page = open_page(viewport={"width": 390, "height": 844}, color_scheme=theme)
+def test_the_tour_fits_a_phone(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 844})
     part(page, "tour.open").click()
     for title in TITLES:
         expect(part(page, "tour.title")).to_have_text(title)
@@ -584,7 +588,7 @@ def test_hostile_text_is_inert_in_every_step(opened: OpenPage, resident: Scripte
     title = f"{HOSTILE} ${{7*7}} {{{{x}}}} </script> \u202e<b>"
     change = Change(title, NASTY.context, f"{HOSTILE} otherwise.")
     preset = replace(NASTY, title=title, expected={HOSTILE: True}, change=change)
-    events: Sequence[Event] = told_by(NASTY)
+    events: Sequence[Event] = told_by(ENGINE, NASTY)
     names = [event.name for event in events if isinstance(event, FieldDecided)]
     again = changed(events, dict.fromkeys(names, HOSTILE))
     recordings = {NASTY.id: events, f"{NASTY.id}_changed": again}

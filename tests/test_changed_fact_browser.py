@@ -11,7 +11,7 @@ from core.presets import load_presets
 from core.recordings import load_recordings
 from core.trace import FieldDecided
 from core.ui.page import build
-from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, spy_on
+from tests.chromium import CHROMIUM, choose, expect_phase, opener, part
 from tests.scripted import ScriptedEngine, ScriptedResident, served
 
 pytestmark = [
@@ -35,16 +35,11 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def page(browser: Browser, url: str) -> Iterator[Page]:
     """The page on the support ticket."""
-    complaints: list[str] = []
-    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
-    spy_on(page, url, complaints)
-    page.goto(url)
-    expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-    choose(page, TRIAGE.title)
-    expect(page.locator("#context textarea")).to_have_value(TRIAGE.context)
-    yield page
-    page.context.close()
-    assert complaints == []
+    with opener(browser, url) as open_one:
+        page = open_one()
+        choose(page, TRIAGE.title)
+        expect(page.locator("#context textarea")).to_have_value(TRIAGE.context)
+        yield page
 
 
 def decided(page: Page) -> dict[str, str]:
