@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,16 +11,16 @@ from playwright.sync_api import Browser, Page, expect
 
 from core.trace import Event, LaneEnded
 from core.ui.page import build
-from tests.chromium import CHROMIUM, PATIENCE_MS, choose, expect_phase, part, spy_on
-from tests.scripted import FOUR, MANY, PRESETS, READY, ScriptedEngine, ScriptedResident, served
-from tests.test_replay_browser import told_by
+from tests.chromium import CHROMIUM, PATIENCE_MS, OpenPage, choose, expect_phase, opener, part
+from tests.relay import Relay, relayed
+from tests.scripted import FOUR, MANY, PRESETS, READY, ScriptedEngine, ScriptedResident, served, told_by
+from tests.test_states_browser import BROKEN, IMPATIENT, start_writing
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}"),
 ]
 
-OpenPage = Callable[..., Page]
 WIDTHS, THEMES = (1440, 390), ("light", "dark")
 
 #: Whatever can be pressed or typed into, and is not gradio's own inside.
@@ -51,21 +51,14 @@ def url(engine: ScriptedEngine, recording: Sequence[Event]) -> Iterator[str]:
 
 @pytest.fixture
 def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
-    """Opens the page; at the end nothing may be on the console, and no request may have left for another host."""
-    complaints: list[str] = []
+    with opener(browser, url) as open_any:
+        yield lambda *args, **options: sized(open_any, *args, **options)
 
-    def open_one(width: int = 1440, theme: str = "light", height: int = 900, **options: Any) -> Page:
-        page = browser.new_context(viewport={"width": width, "height": height}, **options).new_page()
-        spy_on(page, url, complaints)
-        page.goto(f"{url}?__theme={theme}")
-        expect(page.locator(".board .row[data-field]").first).to_be_visible(timeout=PATIENCE_MS)
-        expect(page.locator("#model .notice")).to_have_text(READY.message)
-        return page
 
-    yield open_one
-    for context in browser.contexts:
-        context.close()
-    assert complaints == []
+def sized(open_any: OpenPage, width: int = 1440, theme: str = "light", height: int = 900, **options: Any) -> Page:
+    page = open_any(f"?__theme={theme}", viewport={"width": width, "height": height}, **options)
+    expect(page.locator("#model .notice")).to_have_text(READY.message)
+    return page
 
 
 def run_live(page: Page) -> None:
@@ -117,15 +110,6 @@ def with_a_wrong_schema(page: Page) -> None:
     expect(page.locator("#verdict .notice")).to_have_attribute("data-tone", "error")
 
 
-def with_a_lost_connection(page: Page) -> None:
-    page.evaluate("""dispatchEvent(new CustomEvent('connection', { detail: { state: 'lost', words: 'Lost.' } }))""")
-    page.evaluate("""() => {
-      const bar = document.getElementById('connection');
-      for (const node of [bar, ...bar.children]) node.hidden = false;
-      for (const node of bar.children) node.textContent = 'Lost.';
-    }""")
-
-
 def on_the_benchmark_tab(page: Page) -> None:
     page.get_by_role("tab", name="Benchmark").click()
     expect(page.locator("#benchmark-start")).to_be_visible()
@@ -138,41 +122,102 @@ SCREENS = (
     after_a_run,
     with_a_wrong_schema,
     after_a_failure,
-    with_a_lost_connection,
-    on_the_benchmark_tab,
 )
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_axe_finds_nothing_on_any_screen(open_page: OpenPage, width: int, theme: str) -> None:
-    page = open_page(width, theme, reduced_motion="reduce")  # a colour on its way to another is neither
-    found = {}
-    for screen in SCREENS:
-        screen(page)
-        found[screen.__name__] = violations(page)
-    assert {name: those for name, those in found.items() if those} == {}
+def expect_connection(page: Page, state: str, words: str) -> None:
+    bar = page.locator("#connection")
+    expect(bar).to_contain_text(words, timeout=PATIENCE_MS)
+    expect(bar).to_have_attribute("data-state", state)
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_axe_finds_nothing_in_any_panel(open_page: OpenPage, width: int, theme: str) -> None:
-    page = open_page(width, theme, reduced_motion="reduce")  # a colour on its way to another is neither
-    found = {}
+def with_a_lost_connection(page: Page, network: Relay, engine: ScriptedEngine) -> None:
+    network.cut()
+    page.wait_for_timeout(1600)  # of silence, after which a key is worth a question
+    page.locator("#context textarea").press("x")
+    expect_connection(page, "lost", "Connection lost: the server does not answer.")
+
+
+def with_the_connection_back(page: Page, network: Relay, engine: ScriptedEngine) -> None:
+    network.mend()
+    expect_connection(page, "back", "Connected again.")
+
+
+def with_a_run_that_fell_silent(page: Page, network: Relay, engine: ScriptedEngine) -> None:
+    start_writing(page, engine)
+    network.strand()
+    expect_connection(page, "silent", "nothing more of this run arrives")
+    expect(page.get_by_role("button", name="Load the page anew")).to_be_visible()
+
+
+def after_it_was_loaded_anew(page: Page, network: Relay, engine: ScriptedEngine) -> None:
+    page.get_by_role("button", name="Load the page anew").click()
+    expect_connection(page, "back", "What you had typed is back")
+    expect(page.get_by_role("button", name="Close")).to_be_visible()
+
+
+#: In this order: each goes on from the one before.
+BROKEN_OFF = (
+    with_a_lost_connection,
+    with_the_connection_back,
+    with_a_run_that_fell_silent,
+    after_it_was_loaded_anew,
+)
+
+
+@pytest.fixture
+def unhurried(engine: ScriptedEngine) -> Iterator[ScriptedEngine]:
+    """The engine as it was, and nobody's run, at the end."""
+    token_ms, pass_ms = engine.token_ms, engine.pass_ms
+    yield engine
+    engine.token_ms, engine.pass_ms = token_ms, pass_ms
+    for race in engine.races:
+        race.cancel()
+        assert race.over.wait(10)
+
+
+def in_each_panel(page: Page) -> Iterator[str]:
+    """The names of the panels, each while it is open."""
     for button in page.locator(".board [data-panel]").all():
-        name = button.get_attribute("data-panel")
+        name = button.get_attribute("data-panel") or ""
         button.click()
         expect(part(page, name)).to_be_visible()
-        found[name] = violations(page)
+        yield name
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing_on_any_screen_nor_in_any_panel(
+    browser: Browser, url: str, unhurried: ScriptedEngine, width: int, theme: str
+) -> None:
+    found = {}
+    with relayed(url) as network, opener(browser, network.address, IMPATIENT, BROKEN) as open_any:
+        page = sized(open_any, width, theme, reduced_motion="reduce")  # a colour on its way to another is neither
+        for name in in_each_panel(page):
+            found[f"panel {name}"] = violations(page)
+        assert len(found) > 2
+        page.keyboard.press("Escape")
+        expect(part(page, name)).to_be_hidden()
+        for screen in SCREENS:
+            screen(page)
+            found[screen.__name__] = violations(page)
+        for screen in BROKEN_OFF:
+            screen(page, network, unhurried)
+            found[screen.__name__] = violations(page)
+        on_the_benchmark_tab(page)
+        found["on_the_benchmark_tab"] = violations(page)
     assert {name: those for name, those in found.items() if those} == {}
 
 
 def test_axe_would_find_what_is_wrong(open_page: OpenPage) -> None:
     page = open_page()
+    assert violations(page) == []
     page.evaluate("document.querySelector('.board .caption').style.color = '#eee'")
-    page.evaluate("document.querySelector('.board [data-part=\"replay.back\"]').ariaLabel = ''")
-    page.evaluate("document.querySelector('.board [data-part=\"replay.back\"]').textContent = ''")
-    assert {one.split(":")[0] for one in violations(page)} >= {"color-contrast"}
+    page.evaluate("""() => {
+      const button = document.querySelector('.board [data-part="replay.back"]');
+      Object.assign(button, { ariaLabel: '', textContent: '', title: '' });
+    }""")
+    assert {one.split(":")[0] for one in violations(page)} == {"color-contrast", "button-name"}
 
 
 # --- the keyboard ---
@@ -344,10 +389,15 @@ def tiny(page: Page) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("width", [1440, 390, 320])
-def test_clocks_and_speed_up_stay_in_sight_while_the_rows_scroll(open_page: OpenPage, width: int) -> None:
-    page = open_page(width, height=700)
+def test_clocks_and_speed_up_stay_in_sight_while_the_rows_scroll(open_page: OpenPage) -> None:
+    page = open_page(height=700)
     run_live(page)
+    for width in (1440, 390, 320):
+        page.set_viewport_size({"width": width, "height": 700})
+        expect_clocks_in_sight(page, width)
+
+
+def expect_clocks_in_sight(page: Page, width: int) -> None:
     strip = page.locator(".board .strip p")
     page.evaluate("scrollTo(0, 0)")
     expect(strip).not_to_be_visible()
@@ -380,23 +430,31 @@ def test_a_focused_row_is_not_hidden_by_the_strip(open_page: OpenPage) -> None:
     assert box["y"] >= strip["y"] + strip["height"] - 1
 
 
-@pytest.mark.parametrize("width, zoom", [(320, 1), (390, 1), (720, 2)])
-def test_nothing_scrolls_sideways_on_a_narrow_or_zoomed_page(open_page: OpenPage, width: int, zoom: int) -> None:
-    page = open_page(width, device_scale_factor=zoom)  # 200 % of 1440 px: 720 of them, twice as dense
+@pytest.mark.parametrize("widths, zoom", [((390, 320), 1), ((720,), 2)])
+def test_nothing_scrolls_sideways_on_a_narrow_or_zoomed_page(
+    open_page: OpenPage, widths: Sequence[int], zoom: int
+) -> None:
+    page = open_page(widths[0], device_scale_factor=zoom)  # 200 % of 1440 px: 720 of them, twice as dense
     run_live(page)
     page.locator(".board .row[data-field]").first.click()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for button in page.locator(".board [data-panel]").all():
-        button.click()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-    beyond = page.evaluate(
-        """[...document.querySelectorAll('.board :is(button, input, h2, dd, .clock, .factor), #run, #stop')]
-        .filter((node) => node.checkVisibility() && node.getBoundingClientRect().right > innerWidth + 1)
-        .map((node) => node.outerHTML.slice(0, 100))"""
-    )
-    assert beyond == []
+    expect_no_sideways_scroll(page, widths)
+    for name in in_each_panel(page):
+        expect_no_sideways_scroll(page, widths, name)
     on_the_benchmark_tab(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    expect_no_sideways_scroll(page, widths)
+
+
+def expect_no_sideways_scroll(page: Page, widths: Sequence[int], where: str = "") -> None:
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("innerWidth") == width
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, (where, width)
+        beyond = page.evaluate(
+            """[...document.querySelectorAll('.board :is(button, input, h2, dd, .clock, .factor), #run, #stop')]
+            .filter((node) => node.checkVisibility() && node.getBoundingClientRect().right > innerWidth + 1)
+            .map((node) => node.outerHTML.slice(0, 100))"""
+        )
+        assert beyond == [], (where, width)
 
 
 # --- stillness ---
@@ -408,23 +466,26 @@ def moved(page: Page) -> list[Any]:
       source.previousRect.y - source.currentRect.y]))""")
 
 
-@pytest.mark.parametrize("place", ["top", "rows"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_moves_in_a_run_and_in_its_replay(open_page: OpenPage, width: int, place: str) -> None:
+def test_nothing_moves_in_a_run_and_in_its_replay(open_page: OpenPage, width: int) -> None:
     page = open_page(width)
-    if place == "rows":  # with the strip
-        page.locator(".board .table").evaluate("node => node.scrollIntoView()")
-    page.wait_for_timeout(700)  # until the last input no longer excuses a shift
-    page.evaluate("shifts.length = 0")
-    page.evaluate("document.getElementById('run').click()")  # no input of a person, so every shift counts
-    expect(part(page, "badge")).to_contain_text("LIVE", timeout=PATIENCE_MS)
-    expect_phase(page, "done")
-    assert moved(page) == []
-    page.evaluate("document.querySelector('[data-part=\"replay.play\"]').click()")
-    expect(part(page, "replay.play")).to_contain_text("Pause")
-    expect(part(page, "replay.play")).to_contain_text("Play", timeout=PATIENCE_MS)
-    expect_phase(page, "done")
-    assert moved(page) == []
+    for preset, place in ((FOUR, "top"), (MANY, "top"), (FOUR, "rows, with the strip")):
+        if page.locator("#preset input").input_value() != preset.title:
+            choose(page, preset.title)
+        expect(page.locator(".rows:not(.invented) .row[data-field]")).to_have_count(len(preset.schema))
+        expect(part(page, "badge")).to_contain_text("RECORDED" if preset is FOUR else "NOT RUN YET")
+        page.locator("body" if place == "top" else ".board .table").evaluate("node => node.scrollIntoView()")
+        page.wait_for_timeout(700)  # until the last input no longer excuses a shift
+        page.evaluate("shifts.length = 0")
+        page.evaluate("document.getElementById('run').click()")  # no input of a person, so every shift counts
+        expect(part(page, "badge")).to_contain_text("LIVE", timeout=PATIENCE_MS)
+        expect_phase(page, "done")
+        assert moved(page) == [], (preset.id, place)
+        page.evaluate("document.querySelector('[data-part=\"replay.play\"]').click()")
+        expect(part(page, "replay.play")).to_contain_text("Pause")
+        expect(part(page, "replay.play")).to_contain_text("Play", timeout=PATIENCE_MS)
+        expect_phase(page, "done")
+        assert moved(page) == [], (preset.id, place)
 
 
 def test_who_asked_for_less_motion_gets_none(open_page: OpenPage) -> None:
