@@ -159,7 +159,7 @@ def test_axe_finds_nothing_on_any_screen(open_page: OpenPage, width: int, theme:
 def test_axe_finds_nothing_in_any_panel(open_page: OpenPage, width: int, theme: str) -> None:
     page = open_page(width, theme, reduced_motion="reduce")  # a colour on its way to another is neither
     found = {}
-    for button in page.locator(".board [data-panel]").all():
+    for button in page.locator(".board [data-panel]:visible").all():
         name = button.get_attribute("data-panel")
         button.click()
         expect(part(page, name)).to_be_visible()
@@ -318,7 +318,7 @@ def test_whatever_can_be_pressed_on_a_phone_is_large_enough(open_page: OpenPage)
     run_live(page)
     page.locator(".board .row[data-field]").first.click()
     found = small(page)
-    for button in page.locator(".board [data-panel]").all():
+    for button in page.locator(".board [data-panel]:visible").all():
         button.click()
         found += small(page)
     on_the_benchmark_tab(page)
@@ -327,7 +327,7 @@ def test_whatever_can_be_pressed_on_a_phone_is_large_enough(open_page: OpenPage)
 
 def test_a_phone_does_not_zoom_in_on_what_is_typed_into(open_page: OpenPage) -> None:
     page = open_page(390, has_touch=True, is_mobile=True)
-    for button in page.locator(".board [data-panel]").all():
+    for button in page.locator(".board [data-panel]:visible").all():
         button.click()
         assert tiny(page) == []
     assert tiny(page) == []
@@ -386,7 +386,7 @@ def test_nothing_scrolls_sideways_on_a_narrow_or_zoomed_page(open_page: OpenPage
     run_live(page)
     page.locator(".board .row[data-field]").first.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for button in page.locator(".board [data-panel]").all():
+    for button in page.locator(".board [data-panel]:visible").all():
         button.click()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     beyond = page.evaluate(
