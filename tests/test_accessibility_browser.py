@@ -306,7 +306,7 @@ def small(page: Page) -> list[str]:
     return page.evaluate(
         """([pressable, inline]) => [...document.querySelectorAll(pressable)]
         .filter((node) => node.checkVisibility() && !node.matches(inline))
-        .map((node) => [node, node.getBoundingClientRect()])
+        .map((node) => [node, (node.closest('label') ?? node).getBoundingClientRect()])
         .filter(([node, box]) => box.width && (box.height < 43.5 || box.width < 43.5))
         .map(([node, box]) => `${box.width} x ${box.height}: ${node.outerHTML.slice(0, 120)}`)""",
         [PRESSABLE, INLINE],
