@@ -185,7 +185,7 @@ const MILESTONES = new Set(['run', 'warmup', 'lane_end', 'end']);
 function drawMethod(place, sections) {
   place.replaceChildren(...sections.map(({ title, lines }) => {
     const section = document.createElement('section');
-    setText(section.appendChild(document.createElement('h3')), title);
+    setText(section.appendChild(document.createElement('h2')), title);
     const list = section.appendChild(document.createElement('ul'));
     for (const line of lines) setText(list.appendChild(document.createElement('li')), line);
     return section;

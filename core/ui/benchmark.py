@@ -21,6 +21,7 @@ from core.resident import Resident
 from core.ui.components import Notice
 from core.ui.downloads import Downloads
 from core.ui.inputs import MOST_ROUNDS, read_benchmark
+from core.ui.listeners import AT_ONCE, QUIET
 from core.ui.measurements import Measurements, Step
 from core.ui.modes import MODES, STYLES
 from core.ui.note import Note
@@ -62,9 +63,6 @@ COLORS = {PCD: "#3b82f6", AR: "#d97706"}
 
 #: Of the table's columns, in pixels: on a phone, those up to the speed-up are seen at once.
 WIDTHS = (128, 58, 72, 104, 100, 230, 70, 130, 100, 130, 130, 50, 130, 110, 110, 160, 70)
-
-_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-_AT_ONCE: dict[str, Any] = {**_QUIET, "queue": False}
 
 
 @dataclass(frozen=True)
@@ -209,11 +207,11 @@ def _wire(parts: Parts, resident: Resident, downloads: Downloads, presets: Seque
 
     everything = [part for name, part in vars(parts).items() if name not in ("choices", "plan")]
     choices = parts.choices.all
-    gr.on([choice.change for choice in choices], plan, choices, parts.plan, trigger_mode="always_last", **_AT_ONCE)
+    gr.on([choice.change for choice in choices], plan, choices, parts.plan, trigger_mode="always_last", **AT_ONCE)
     # Without a limit on concurrency, as for runs: the engine has a queue of its own.
-    ended = parts.start.click(start, choices, everything, concurrency_limit=None, **_QUIET)
-    ended.then(ready, None, [parts.start, parts.cancel], **_AT_ONCE)
-    parts.cancel.click(cancel, None, parts.cancel, **_AT_ONCE)
+    ended = parts.start.click(start, choices, everything, concurrency_limit=None, **QUIET)
+    ended.then(ready, None, [parts.start, parts.cancel], **AT_ONCE)
+    parts.cancel.click(cancel, None, parts.cancel, **AT_ONCE)
 
 
 def _plan(presets: Sequence[Preset], *given: Any) -> Note:

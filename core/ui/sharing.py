@@ -18,14 +18,13 @@ from core.presets import Preset
 from core.schema import SchemaError
 from core.trace import Lane
 from core.ui.links import Link, LinkError, Shared, link_to, read_link, space_page
+from core.ui.listeners import AT_ONCE
 from core.ui.log import Drawn, Log
 from core.ui.note import Note
 from core.ui.views import edited_schema, preset_note, schema_note, schema_text
 
 if TYPE_CHECKING:
     from core.ui.wiring import Parts, Shown
-
-_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
 
 # Not over what somebody had typed before the connection was lost.
 _READ_HASH = "() => kept.waiting ? '' : location.hash"
@@ -60,11 +59,11 @@ def wire_links(page: gr.Blocks, parts: Parts, presets: Sequence[Preset], shown: 
         return await asyncio.to_thread(_filled, link, shown)
 
     outputs = [parts.preset, parts.about, parts.context, parts.schema, parts.verdict, parts.board, drawn, *how]
-    asked = parts.board.link(share, [parts.preset, parts.context, parts.schema, *how], made, **_QUIET)
-    asked.then(None, made, None, js=_GIVE, **_QUIET)
+    asked = parts.board.link(share, [parts.preset, parts.context, parts.schema, *how], made, **AT_ONCE)
+    asked.then(None, made, None, js=_GIVE, **AT_ONCE)
     # In two steps: an event of every page load that has the inputs as its outputs disturbs who uses them meanwhile.
-    page.load(None, None, opened, js=_READ_HASH, **_QUIET)
-    opened.change(fill, opened, outputs, **_QUIET)
+    page.load(None, None, opened, js=_READ_HASH, **AT_ONCE)
+    opened.change(fill, opened, outputs, **AT_ONCE)
 
 
 def _link_of(presets: Sequence[Preset], chosen: str | None, context: str, schema: str, given: Sequence[Any]) -> str:

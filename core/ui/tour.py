@@ -125,6 +125,7 @@ def _point(preset: Preset, events: Sequence[Event]) -> Point:
     ends = {event.lane: event.ms for event in events if isinstance(event, LaneEnded)}
     sizes = [len(field.choices) for field in preset.schema]
     end = next(event for event in events if isinstance(event, RunEnded))
+    assert end.speed_up is not None, "both lanes of a recording are finished"
     return Point(
         id=preset.id,
         title=preset.title,
@@ -134,7 +135,7 @@ def _point(preset: Preset, events: Sequence[Event]) -> Point:
         mode=_run(events).mode,
         pcd_ms=ends["pcd"],
         ar_ms=ends["ar"],
-        speed_up=end.speed_up or ends["ar"] / ends["pcd"],
+        speed_up=end.speed_up,
         marks=end.marks,
     )
 

@@ -19,6 +19,7 @@ from core.schema import SchemaError
 from core.trace import Lane
 from core.ui.components import Board, Notice, SchemaTable
 from core.ui.inputs import read_inputs
+from core.ui.listeners import AT_ONCE, QUIET
 from core.ui.log import Drawn, Log
 from core.ui.note import Note
 from core.ui.runs import Runs
@@ -28,10 +29,6 @@ from core.ui.views import change_words, edited_schema, model_note, preset_note, 
 
 #: How often the page looks whether the model has come further.
 LOADING_POLL_S = 0.2
-
-# No overlay on what is being watched, and no endpoint beside the two that are meant to be called.
-_QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-_AT_ONCE: dict[str, Any] = {**_QUIET, "queue": False}
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,9 @@ Shown = Callable[[Preset], Log]
 def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Preset], shown: Shown) -> None:
     runs = Runs(resident)
     drawn = gr.State(Drawn.of(presets[0].schema, is_recorded=True))
-    _wire_kept(page, parts)  # first: listeners of one event wait for one another, and the server may be away
+    _wire_kept(
+        page, parts, presets, drawn
+    )  # first: listeners of one event wait for one another, and the server may be away
     _wire_presets(parts, presets, runs, drawn, shown)
     _wire_change(parts, presets, drawn, shown)
     _wire_schema(parts, runs, drawn)
@@ -96,30 +95,31 @@ def _wire_presets(parts: Parts, presets: Sequence[Preset], runs: Runs, drawn: gr
         return *inputs, shown(preset), Drawn.of(preset.schema, is_recorded=True)
 
     outputs = [parts.about, parts.context, parts.schema, parts.verdict, parts.board, drawn]
-    parts.preset.input(fill, parts.preset, outputs, **_AT_ONCE)
+    parts.preset.input(fill, parts.preset, outputs, **AT_ONCE)
 
 
 def _wire_change(parts: Parts, presets: Sequence[Preset], drawn: gr.State, shown: Shown) -> None:
     """Changes one fact of the text, and shows the recording of that where a recording is what is shown."""
     by_id = {preset.id: preset for preset in presets}
 
-    async def change(chosen: str, context: str, drawn: Drawn) -> tuple[Any, Any]:
-        preset = by_id[chosen]
-        if not preset.change or (other := preset.change.flipped(context)) is None:
+    async def change(chosen: str | None, context: str, drawn: Drawn) -> tuple[Any, Any]:
+        preset = by_id.get(chosen)
+        if not preset or not preset.change or (other := preset.change.flipped(context)) is None:
             return gr.skip(), gr.skip()
         scenario = next((p for p in (preset, preset.changed) if p.context == other), None)
         fits = scenario and drawn == Drawn.of(scenario.schema, is_recorded=True)
         return other, shown(scenario) if scenario and fits else gr.skip()
 
-    async def label(chosen: str, context: str) -> gr.Button:
-        return change_button(by_id[chosen], context)
+    async def label(chosen: str | None, context: str) -> gr.Button:
+        return change_button(by_id.get(chosen), context)
 
-    parts.change.click(change, [parts.preset, parts.context, drawn], [parts.context, parts.board], **_AT_ONCE)
-    parts.context.change(label, [parts.preset, parts.context], parts.change, trigger_mode="always_last", **_AT_ONCE)
+    parts.change.click(change, [parts.preset, parts.context, drawn], [parts.context, parts.board], **AT_ONCE)
+    parts.context.change(label, [parts.preset, parts.context], parts.change, trigger_mode="always_last", **AT_ONCE)
 
 
-def change_button(preset: Preset, context: str, **options: Any) -> gr.Button:
-    if not preset.change:
+def change_button(preset: Preset | None, context: str, **options: Any) -> gr.Button:
+    """Not to be seen where there is no fact to change; a link may have put away the scenario itself."""
+    if not preset or not preset.change:
         return gr.Button(visible=False, **options)
     can = preset.change.flipped(context) is not None
     return gr.Button(change_words(preset, context), visible=True, interactive=can, **options)
@@ -137,10 +137,10 @@ def _wire_schema(parts: Parts, runs: Runs, drawn: gr.State) -> None:
 
     outputs = [parts.verdict, parts.board, drawn]
     # What is typed, not what a preset puts there: a late check of the one before would take the board from it.
-    parts.schema.input(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
+    parts.schema.input(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **AT_ONCE)
     # An edit in the table is typed too; the text has it before the server is asked.
-    parts.table.input(None, parts.table, parts.schema, js="(sheet) => sheet.text", **_AT_ONCE)
-    parts.table.input(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **_AT_ONCE)
+    parts.table.input(None, parts.table, parts.schema, js="(sheet) => sheet.text", **AT_ONCE)
+    parts.table.input(check, [parts.schema, drawn], outputs, trigger_mode="always_last", **AT_ONCE)
 
 
 def _wire_table(parts: Parts) -> None:
@@ -149,8 +149,8 @@ def _wire_table(parts: Parts) -> None:
     async def read(text: str) -> Sheet:
         return await asyncio.to_thread(Sheet.of, text)
 
-    parts.schema.change(None, parts.schema, parts.table, js="(text) => ({ now: text })", **_AT_ONCE)
-    parts.schema.change(read, parts.schema, parts.table, trigger_mode="always_last", **_AT_ONCE)
+    parts.schema.change(None, parts.schema, parts.table, js="(text) => ({ now: text })", **AT_ONCE)
+    parts.schema.change(read, parts.schema, parts.table, trigger_mode="always_last", **AT_ONCE)
 
 
 def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
@@ -186,9 +186,9 @@ def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     inputs = [parts.context, parts.schema, *how]
     buttons = [parts.run, parts.stop]
     # Without a limit on concurrency, so that a second user's run starts and shows that it waits for the engine.
-    ended = parts.run.click(run, inputs, [parts.board, *buttons, drawn], concurrency_limit=None, **_QUIET)
-    ended.then(ready, None, buttons, **_AT_ONCE)
-    parts.stop.click(stop, None, None, **_AT_ONCE)
+    ended = parts.run.click(run, inputs, [parts.board, *buttons, drawn], concurrency_limit=None, **QUIET)
+    ended.then(ready, None, buttons, **AT_ONCE)
+    parts.stop.click(stop, None, None, **AT_ONCE)
 
 
 def _wire_model(page: gr.Blocks, parts: Parts, resident: Resident) -> None:
@@ -198,16 +198,23 @@ def _wire_model(page: gr.Blocks, parts: Parts, resident: Resident) -> None:
             await asyncio.sleep(LOADING_POLL_S)
         yield model_note(status)
 
-    page.load(follow, None, parts.model, concurrency_limit=None, **_QUIET)
+    page.load(follow, None, parts.model, concurrency_limit=None, **QUIET)
 
 
-def _wire_kept(page: gr.Blocks, parts: Parts) -> None:
-    """In the browser alone: gradio loads the page anew after a lost connection, and nothing typed may be lost."""
+def _wire_kept(page: gr.Blocks, parts: Parts, presets: Sequence[Preset], drawn: gr.State) -> None:
+    """Gradio loads the page anew after a lost connection, and nothing typed may be lost: the browser keeps it."""
     settings = list(vars(parts.settings).values())
     inputs = [parts.preset, parts.context, parts.schema, *settings]
-    gr.on([part.change for part in inputs], None, inputs, None, js="(...values) => kept.note(values)", **_AT_ONCE)
+    gr.on([part.change for part in inputs], None, inputs, None, js="(...values) => kept.note(values)", **AT_ONCE)
     shown = [*inputs, parts.board]
     # In two steps, as for links: a load that has the inputs as its outputs disturbs who uses them meanwhile.
     waiting = gr.Textbox(visible="hidden", elem_id="kept-waiting")
-    page.load(None, None, waiting, js="() => kept.waiting", **_AT_ONCE)
-    waiting.change(None, shown, shown, js="(...values) => kept.restored(values)", **_AT_ONCE)
+    page.load(None, None, waiting, js="() => kept.waiting", **AT_ONCE)
+    restored = waiting.change(None, shown, shown, js="(...values) => kept.restored(values)", **AT_ONCE)
+
+    async def settle(chosen: str | None, text: str) -> tuple[Any, Note, Drawn]:
+        schema = await asyncio.to_thread(edited_schema, text)
+        about = next((preset_note(preset) for preset in presets if preset.id == chosen), gr.skip())
+        return about, schema_note(schema), Drawn() if isinstance(schema, SchemaError) else Drawn.of(schema)
+
+    restored.then(settle, [parts.preset, parts.schema], [parts.about, parts.verdict, drawn], **AT_ONCE)
