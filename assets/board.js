@@ -101,8 +101,9 @@ function createBoard(element, page = {}) {
   // A log: its run's id, its lines, and where it comes from.
   function put(entry) {
     const { run: id, log, source = entry.recorded ? 'recorded' : 'live', lost: words = '' } = entry;
+    const whence = !board.dataset.away ? 'own' : source === 'earlier' ? 'earlier' : entry.isBeside ? 'beside' : 'visit';
     if (id !== run || log.length < read) {
-      changes.begin(id, source === 'earlier');
+      changes.begin(id, whence);
       history.mark(source === 'earlier');
       [run, read, state, events] = [id, 0, blankState(), []];
       player.eject();

@@ -302,6 +302,10 @@ def test_a_changed_fact_is_guessed_and_then_shown(open_page: OpenPage) -> None:
     page.keyboard.press(" ")
     assert outcomes(page) == ["right" if name in turned else "no" for name in change.options]
     expect(cell).to_contain_text(first.now)
+    expect(part(page, "changes")).to_contain_text(f"{len(change.turns)} of 28 fields changed")
+    page.keyboard.press("PageUp")
+    expect(page.locator(".row .was:not(:empty)")).to_have_count(0)
+    page.keyboard.press("PageDown")
     for turn in change.turns:
         expect(part(page, "tour.notes")).to_contain_text(f"{turn.name}: {turn.was} → {turn.now}")
 

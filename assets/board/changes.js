@@ -4,15 +4,19 @@
 const HINT = 'Change one fact in the text and run again: the fields that change are marked.';
 
 function createChanges(parts) {
-  let last; // the finished run that was shown last, at its end
+  let last; // the finished run that was shown last, at its end: what the page's next one is compared with
   let given = {}; // the run that the page gave last: its id, the finished run before it, and what that was compared with
+  let visited; // the finished run of a visit that was shown last
+  let from; // where the run that is shown is from
   let before; // what the run that is shown is compared with
   let judged; // the `run` event that was looked at, and what was found
 
-  // A run from the history was not made after the one that is shown: it is compared with none.
-  function begin(id, isEarlier) {
-    if (!isEarlier && id !== given.id) given = { id, before: last, beforeThat: given.before };
-    before = isEarlier ? undefined : given.before;
+  // `whence`: own, where the page gave the run. One of a visit was not made after the one that is shown, and is
+  // compared with none; only beside is compared with the one before it in the same visit.
+  function begin(id, whence) {
+    if (whence === 'own' && id !== given.id) given = { id, before: last, beforeThat: given.before };
+    before = { own: given.before, beside: visited }[whence];
+    from = whence;
     judged = undefined;
   }
 
@@ -37,8 +41,9 @@ function createChanges(parts) {
   // A finished run, before it is drawn. One that is shown a second time is not compared with itself.
   function end(events) {
     const now = finalOf(events);
-    if (before && isSameRun(before, now)) before = given.before = given.beforeThat;
-    last = now;
+    if (from === 'own' || from === 'earlier') last = now;
+    if (from !== 'own') visited = now;
+    else if (before && isSameRun(before, now)) before = given.before = given.beforeThat;
   }
 
   return { begin, end, draw, mark };

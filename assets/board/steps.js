@@ -131,7 +131,7 @@ function changeStep({ board, data, player, put, draw, next }) {
     enter() {
       put(data.main);
       player.press('full');
-      if (!bet.isOpen) put(change.id);
+      if (!bet.isOpen) put(change.id, true);
     },
     press() {
       if (!bet.isOpen) {
@@ -139,7 +139,7 @@ function changeStep({ board, data, player, put, draw, next }) {
         return;
       }
       bet.reveal();
-      put(change.id);
+      put(change.id, true);
       step.deed = '';
       step.text = `${counted(turns.length, 'field')} changed for PCD, ${change.ar_turns} for the baseline.`;
       step.notes = turns.map(({ name, was, now }) => `${name}: ${was} → ${now}`);

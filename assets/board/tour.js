@@ -39,9 +39,9 @@ function createTour(board, parts, player, visit, load) {
     go(0);
   }
 
-  // Put on the board for the tour: it is no new visit.
-  function put(id) {
-    visit.stay(data.logs[id]);
+  // Put on the board for the tour: it is no new visit. `isBeside`: compared with the one that was there.
+  function put(id, isBeside = false) {
+    visit.stay({ ...data.logs[id], isBeside });
   }
 
   // Back to what the page had given.
