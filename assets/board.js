@@ -57,23 +57,25 @@ function createBoard(element, page = {}) {
     },
   });
   let given; // what the page gave last, also while another run is shown
-  let lost = ''; // in words, while the messages of the run no longer arrive
+  let lost = ''; // in words, while the messages of the page's own run no longer arrive
+  let milestone; // of the run that is shown, as it was told last
   listenForKeys(board, player);
   listenForConnection(({ state: connection, words }) => {
     if (connection === 'lost' || connection === 'silent') lost = words;
-    if (words) setText(parts.live, words);
-    if (lost && !tapeOf(events)) draw(state);
+    if (lost && !tapeOf()) draw(state);
+    if (words) setText(parts.live, words); // after what the run says
   }, () => given);
 
   // What a panel shows is made when it is opened, and again when another run is shown.
   function drawPanel(name) {
-    if (name === 'method') drawMethodPanel(events, shown.recorded);
+    if (name === 'method') drawMethodPanel(events, shown.recorded, stageOf(shown) === 'lost');
     if (name === 'take') drawTake();
     if (name === 'history') history.draw();
   }
 
   function draw(told, { caption = '', length, doing = '' } = {}) {
-    const state = lost && length === undefined ? asLost(told, lost) : told; // a replay asks no server
+    const why = shown.lost || lost;
+    const state = why && length === undefined ? asLost(told, why) : told; // a replay asks no server
     board.dataset.phase = state.phase;
     board.dataset.doing = doing;
     showClocks(state.lanes, length);
@@ -83,6 +85,7 @@ function createBoard(element, page = {}) {
       showRaw[name](state.lanes[name]);
     }
     drawSummary(parts, state);
+    if (state.milestone !== milestone) setText(parts.live, milestone = state.milestone);
     drawStrip();
     setCut(parts['replay.caption'], caption || 'A finished run can be played again, as fast or as slowly as you like.');
     showRows(state);
@@ -94,13 +97,20 @@ function createBoard(element, page = {}) {
   }
 
   // What a finished run has told can be played again; one that was stopped or failed has told no whole.
-  function tapeOf(events) {
-    return events.at(-1)?.kind === 'end' && events.at(-1).state === 'done' ? createTape(events) : undefined;
+  function tapeOf() {
+    return stageOf(shown) === 'done' ? createTape(events) : undefined;
+  }
+
+  // A run of the page's own that came to its end behind another one.
+  function finish({ run: id, log }) {
+    const all = eventsOf(log);
+    history.keep(id, all.find(({ kind }) => kind === 'run'), log);
+    changes.note(all);
   }
 
   // A log: its run's id, its lines, and where it comes from.
   function put(entry) {
-    const { run: id, log, source = entry.recorded ? 'recorded' : 'live', lost: words = '' } = entry;
+    const { run: id, log, source = entry.recorded ? 'recorded' : 'live', lost: why = '' } = entry;
     const whence = !board.dataset.away ? 'own' : source === 'earlier' ? 'earlier' : entry.isBeside ? 'beside' : 'visit';
     if (id !== run || log.length < read) {
       changes.begin(id, whence);
@@ -110,16 +120,12 @@ function createBoard(element, page = {}) {
       highlight.clear();
     }
     const end = log.lastIndexOf('\n') + 1;
-    const news = log.slice(read, end).split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
+    const news = eventsOf(log.slice(read, end));
     read = end;
-    shown = { log: log.slice(0, end), recorded: source !== 'live' };
-    if (news.length) {
-      if (lost) changeAll(state);
-      lost = words;
-    }
+    shown = { log: log.slice(0, end), recorded: source !== 'live', lost: why };
     events.push(...news.filter(({ kind }) => !LIVE.has(kind)));
     drawBadge(parts, source, events);
-    const tape = news.length ? tapeOf(events) : undefined;
+    const tape = news.length ? tapeOf() : undefined;
     if (tape) {
       if (source === 'live') history.keep(id, events.find(({ kind }) => kind === 'run'), log);
       changes.end(events);
@@ -128,21 +134,28 @@ function createBoard(element, page = {}) {
       for (const event of news) fold(state, event);
       draw(state);
     }
+    if (why && news.length) setText(parts.live, why);
     if (news.length) panels.draw();
   }
 
   return {
     show(log) {
+      if (lost && log.log !== given?.log) { // it arrives again
+        lost = '';
+        changeAll(state);
+      }
       given = log;
       dispatchEvent(new CustomEvent('board:news'));
       if (!visit.keeps(log)) put(log);
+      else if (!log.recorded && stageOf(log) === 'done') finish(log);
       tour.drawOpener();
     },
   };
 }
 
-// Events for somebody who waits; nothing is made of them afterwards.
-const LIVE = new Set(['loading', 'waiting', 'stopping', 'tick', 'alive']);
+function eventsOf(lines) {
+  return lines.split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
+}
 
 // Where what is shown comes from, in the words of the run itself.
 function drawBadge(parts, from, events) {
@@ -191,7 +204,6 @@ function drawSummary(parts, state) {
   setText(parts['invented-count'], String(state.invented.size || 'none'));
   parts.returned.closest('.returned').hidden = !state.returned;
   setText(parts.returned, state.returned);
-  setText(parts.live, state.milestone);
   parts.progress.hidden = state.phase !== 'loading';
   if (state.fraction === null) parts.progress.removeAttribute('value');
   else parts.progress.value = state.fraction;

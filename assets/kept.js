@@ -20,8 +20,8 @@ window.kept = (() => {
   function keep() {
     const shown = {};
     dispatchEvent(new CustomEvent('board:keep', { detail: shown }));
-    const { run, log, recorded } = shown;
-    for (const board of [{ run, log, recorded }, null]) { // without the log where that is too much for the store
+    const { run, log, recorded, stage } = shown;
+    for (const board of [{ run, log, recorded, stage }, null]) { // without the log where that is too much for the store
       try {
         sessionStorage.setItem(KEY, JSON.stringify({ inputs: noted ?? null, board }));
         return;
@@ -62,10 +62,8 @@ window.kept = (() => {
   };
 
   // A run that was going on is none any more.
-  function withEnd(board) {
-    const last = board.log.trimEnd().split('\n').at(-1);
-    const isOver = board.recorded || ['end', 'prepared'].includes(JSON.parse(last).kind);
-    return isOver ? board : { ...board, lost: LOST };
+  function withEnd({ stage, ...board }) {
+    return ['going', 'lost'].includes(stage) ? { ...board, lost: LOST } : board;
   }
 
   function isLog(board) {

@@ -436,6 +436,21 @@ def test_an_entry_is_shown_replayed_and_left_again(open_page: OpenPage, engine: 
     expect(entries).to_have_count(3)
 
 
+def test_a_run_that_ends_behind_another_one_is_kept_and_is_the_run_before(open_page: OpenPage) -> None:
+    page = open_page(script=put_in(of_runs(own=True)))
+    page.locator("#context textarea").fill("My own text.")
+    page.locator("#run").click()
+    expect(part(page, "badge")).to_contain_text("LIVE")
+    page.locator("#title").click()
+    page.keyboard.press("l")
+    expect(part(page, "badge")).to_contain_text("RECORDED")
+    expect(page.locator("#run")).to_be_enabled()
+    run(page)
+    expect(part(page, "badge")).to_contain_text("LIVE")
+    expect(part(page, "changes")).to_have_text("= No field changed since the run before; the text is the same.")
+    assert len(kept(page)) == 2
+
+
 def test_a_run_that_goes_on_is_not_disturbed(open_page: OpenPage, engine: ScriptedEngine) -> None:
     page = open_page()
     run(page)

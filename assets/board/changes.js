@@ -46,7 +46,12 @@ function createChanges(parts) {
     else if (before && isSameRun(before, now)) before = given.before = given.beforeThat;
   }
 
-  return { begin, end, draw, mark };
+  // One that came to its end and was not shown.
+  function note(events) {
+    last = finalOf(events);
+  }
+
+  return { begin, end, note, draw, mark };
 }
 
 function isSameRun(one, other) {

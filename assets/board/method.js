@@ -3,8 +3,8 @@
 
 const MOST_NAMED = 12; // fields or parts of a schema in one line
 
-// [{ title, lines }]; `recorded`: the run was saved and is shown again.
-function methodOf(events, recorded) {
+// [{ title, lines }]; `recorded`: the run was saved and is shown again; `isLost`: nothing more of it comes.
+function methodOf(events, recorded, isLost = false) {
   const state = blankState();
   for (const event of events) fold(state, event);
   if (!state.run) {
@@ -13,7 +13,7 @@ function methodOf(events, recorded) {
   return [
     { title: 'What was compared', lines: comparedIn(state) },
     { title: 'Conditions', lines: conditionsIn(state, recorded) },
-    { title: 'What was counted', lines: countedIn(state) },
+    { title: 'What was counted', lines: countedIn(state, isLost) },
     { title: 'What this does not show', lines: caveatsOf(state) },
   ].map(({ title, lines }) => ({ title, lines: lines.filter(Boolean) }));
 }
@@ -101,7 +101,7 @@ function conditionsIn({ run, warmUp }, recorded) {
 
 const CACHE_STATES = new Map(Object.entries({ hit: 'warm (hit)', miss: 'cold (miss)', off: 'off' }));
 
-function countedIn({ run, lanes: { pcd, ar }, end, judged }) {
+function countedIn({ run, lanes: { pcd, ar }, end, judged }, isLost) {
   const speedUp = end?.speed_up ?? null;
   return [
     `PCD: ${laneTime(pcd)}, ${counted(pcd.passes, 'pass', 'passes')}, ${counted(pcd.tokens, 'token')} in the tree.`,
@@ -110,7 +110,7 @@ function countedIn({ run, lanes: { pcd, ar }, end, judged }) {
     speedUp !== null && speedUp < 1 && `⚠ PCD is the slower lane here: it took ${factor(1 / speedUp)} the baseline's time.`,
     ...(speedUp === null ? [] : marksOf(end).map((mark) => `${mark}: the factor does not stand without this mark.`)),
     end ? end.state !== 'done' && `The run ${endedAs(end, (message) => `: ${message}`)}. There is no result to compare.`
-      : 'The run is not over.',
+      : isLost ? 'The run broke off: nothing more of it comes.' : 'The run is not over.',
     judged && `The baseline's text: ${verdict(judged)}. Agreement with it is not correctness.`,
   ];
 }
@@ -168,11 +168,11 @@ function createMethod(parts) {
   let drawn; // the events that it was made from, and how much of them it says
   parts['method.cite'].addEventListener('click', () => copy(parts['method.citation'].textContent, parts['method.said']));
 
-  return function draw(events, recorded) {
-    const told = events.filter(({ kind }) => MILESTONES.has(kind)).length;
+  return function draw(events, recorded, isLost) {
+    const told = events.filter(({ kind }) => MILESTONES.has(kind)).length + Number(isLost);
     if (drawn?.events === events && drawn.told === told) return; // hundreds of tokens change nothing in it
     drawn = { events, told };
-    drawMethod(parts['method.text'], methodOf(events, recorded));
+    drawMethod(parts['method.text'], methodOf(events, recorded, isLost));
     const citation = citationOf(events, recorded);
     setText(parts['method.citation'], citation);
     setText(parts['method.said'], '');

@@ -1,7 +1,7 @@
 // Take a run away: as a report, as its trace, as a table, as a picture, or as a link to its inputs. What is
 // taken is the run that is shown; each file has its method in it.
 
-// `shown()`: { events, log, recorded } of now; `askForLink()` asks the page for a link to its inputs, which answers
+// `shown()`: { events, log, recorded, lost } of now; `askForLink()` asks the page for a link to its inputs, which answers
 // with an event.
 function createTake(board, parts, { template, askForLink, shown }) {
   const makers = {
@@ -41,14 +41,15 @@ function createTake(board, parts, { template, askForLink, shown }) {
     for (const name of Object.keys(makers)) {
       parts[`take.${name}`].disabled = !run || !end || (end.state !== 'done' && name !== 'trace');
     }
-    setText(parts['take.note'], obstacle(run, end));
+    setText(parts['take.note'], obstacle(run, end, stageOf(shown())));
   };
 }
 
 // Why there is nothing to take, or only a part of it.
-function obstacle(run, end) {
+function obstacle(run, end, stage) {
   if (!run && end) return `Nothing was run, so there is nothing to take: ${end.message || end.state}`;
   if (!run) return 'There is no run to take yet: press Run, or choose a scenario that has a recording.';
+  if (stage === 'lost') return 'The run broke off: it has no end, and cannot be taken.';
   if (!end) return 'The run is not over: it can be taken when it is.';
   if (end.state === 'done') return 'Each file has the method in it, and opens without a network.';
   return `The run ${endedAs(end, (message) => ` (${message})`)}: it has no result to take, only the trace up to there.`;

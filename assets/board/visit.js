@@ -52,16 +52,10 @@ function createVisit(board, put) {
     },
 
     // Whether the page's own run goes on.
-    get isBusy() { return Boolean(own) && goesOn(own); },
+    get isBusy() { return Boolean(own) && stageOf(own) === 'going'; },
   };
 }
 
 function namesIn({ log }) {
   return JSON.stringify(JSON.parse(log.split('\n', 1)[0] || '{}').names);
-}
-
-// A line begins with its kind.
-function goesOn({ log }) {
-  const last = log.slice(log.lastIndexOf('\n', log.length - 2) + 1);
-  return last !== '' && !/^\{"kind": ?"(prepared|end)"/.test(last);
 }

@@ -25,6 +25,7 @@ ASSETS = Path(__file__).parents[2] / "assets"
 BOARD_PARTS = (
     "board/text.js",
     "board/fold.js",
+    "board/stage.js",
     "board/lost.js",
     "board/clock.js",
     "board/phases.js",
