@@ -298,6 +298,8 @@ FOUL: list[tuple[str, dict[str, Any]]] = [
     ("run", {"names": ["risk_level", "risk_level"]}),
     ("run", {"names": ["toString"]}),
     ("run", {"schema": {"risk_level": None}}),
+    ("run", {"names": ["risk_level"], "schema": {"risk_level": {"type": "boolean", "titles": 5}}}),
+    ("run", {"names": ["risk_level"], "schema": {"risk_level": {"type": "boolean", "depends_on": "is_fraud"}}}),
     ("run", {"date": "whenever"}),
     ("run", {"date": 7}),
     ("run", {"order": ["pcd", "__proto__"]}),
@@ -467,6 +469,11 @@ def test_a_run_that_goes_on_is_not_disturbed(open_page: OpenPage, engine: Script
         entries.locator("input").check()
         page.wait_for_timeout(300)
         expect(entries.locator("input")).to_be_checked()
+        entries.locator("input").press("Escape")
+        expect(part(page, "history")).to_be_hidden()
+        page.wait_for_timeout(300)
+        expect_phase(page, "running")
+        open_history(page)
         page.locator("#stop").click()
         expect_phase(page, "stopped")
     finally:

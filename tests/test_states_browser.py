@@ -221,7 +221,7 @@ def test_a_server_that_goes_away_in_a_run_is_told_and_its_coming_back_too(
     expect(bar(page)).to_contain_text("Connection lost: the server does not answer.")
     expect(part(page, "status")).to_contain_text("Connection lost")
     expect(part(page, "live")).to_contain_text("Connection lost")
-    expect(part(page, "ar.how")).to_have_text("⚠ connection lost")
+    expect(part(page, "ar.how")).to_have_text("⚠ broke off")
     expect(page.locator('.row [data-flag="writing"]')).to_have_count(0)
     arrived, stood = written(page), clocks(page)
     assert "field_01" in arrived
@@ -230,7 +230,7 @@ def test_a_server_that_goes_away_in_a_run_is_told_and_its_coming_back_too(
     network.mend()
     expect(bar(page)).to_contain_text("What you had typed is back", timeout=PATIENCE_MS)  # gradio has loaded it anew
     expect_phase(page, "lost")
-    expect(part(page, "status")).to_contain_text("the run ended here")
+    expect(part(page, "status")).to_contain_text("The run ended here when the page was loaded anew.")
     assert written(page) == arrived
     expect(part(page, "tour.open")).to_be_enabled()
     page.get_by_role("button", name="Take away", exact=True).click()

@@ -50,6 +50,7 @@ FORMULAS = scenario(
     "=1+1",
 )
 PRESETS = (FOUR, MANY, NASTY, FORMULAS)
+FOUR_TEXT = json.dumps(FOUR.schema.to_json())
 
 
 @pytest.fixture(scope="module")
@@ -515,9 +516,16 @@ def test_a_link_to_a_scenario_names_it_and_shows_its_recording(
     fresh.close()
 
 
-def test_a_link_that_is_opened_where_the_page_stands_is_read_too(page: Page, url: str) -> None:
-    page.goto(f"{url}{link_to(Link('From the link.', '{}'))}")
+def test_a_link_that_is_opened_where_the_page_stands_is_read_too(page: Page, url: str, engine: ScriptedEngine) -> None:
+    page.goto(f"{url}{link_to(Link('From the link.', FOUR_TEXT))}")
     expect(page.locator("#context textarea")).to_have_value("From the link.")
+    expect(part(page, "badge")).to_have_text("NOT RUN YET")
+    with engine.device:  # a run goes on
+        page.locator("#run").click()
+        expect_phase(page, "waiting")
+        page.goto(f"{url}{link_to(Link('From another link.', FOUR_TEXT))}")
+        expect(page.locator("#context textarea")).to_have_value("From another link.")
+    assert engine.races[-1].over.wait(PATIENCE_MS / 1000)
 
 
 def test_a_link_is_copied_and_forgotten_when_the_inputs_change(page: Page) -> None:
@@ -526,6 +534,10 @@ def test_a_link_is_copied_and_forgotten_when_the_inputs_change(page: Page) -> No
     expect(part(page, "take.said")).to_have_text("Copied.")
     assert page.evaluate("navigator.clipboard.readText()") == link
     page.locator("#context textarea").fill("Another text.")
+    expect(part(page, "take.made")).to_be_hidden()
+    page.get_by_role("button", name="Table", exact=True).click()
+    asked_link(page)
+    page.locator("#table .card .remove").last.click()  # no input of the browser's own
     expect(part(page, "take.made")).to_be_hidden()
 
 

@@ -54,7 +54,7 @@ function comparedIn({ run }) {
       reading === 'best-first' ? 'read until no other choice can win (best-first)' : 'every allowed choice is read (complete)'
     }; ${SCORINGS.get(scoring) ?? `scoring ${scoring}`}; ${PRIORS.get(prior) ?? `prior ${prior}`}. The JSON is put together in code.`,
     `Baseline: the model writes ${jsonStyle(run.style)}, token by token, greedy; mode ${mode} (${enforced}).`,
-    AGAINST[mode],
+    AGAINST.get(mode),
   ];
 }
 
@@ -71,12 +71,12 @@ const PRIORS = new Map(Object.entries({
 // What the baseline's mode leaves to chance, and what another one would.
 const STRICTER = 'would rule out invented keys, omissions and values that are not allowed, and is mostly faster, '
   + 'because it writes keys and punctuation without asking the model: compare with mode schema';
-const AGAINST = {
+const AGAINST = new Map(Object.entries({
   free: `Only the prompt holds the baseline to the schema. A grammar of the schema ${STRICTER}.`,
   json: `Any JSON object is enforced, not this schema. A grammar of the schema ${STRICTER}.`,
   schema: 'A grammar of the schema holds the baseline: keys, order and allowed values are enforced, and tokens that it '
     + 'leaves no choice about are written without asking the model.',
-};
+}));
 
 function conditionsIn({ run, warmUp }, recorded) {
   const { order, cache, temperature, date, versions } = run;
@@ -104,8 +104,8 @@ const CACHE_STATES = new Map(Object.entries({ hit: 'warm (hit)', miss: 'cold (mi
 function countedIn({ run, lanes: { pcd, ar }, end, judged }, isLost) {
   const speedUp = end?.speed_up ?? null;
   return [
-    `PCD: ${laneTime(pcd)}, ${counted(pcd.passes, 'pass', 'passes')}, ${counted(pcd.tokens, 'token')} in the tree.`,
-    `Baseline: ${laneTime(ar)}, ${counted(ar.passes, 'pass', 'passes')}, ${counted(ar.tokens, 'token')} written, ${ar.forced ?? 0} of them forced by the grammar.`,
+    `PCD: ${pcd.ended ? `${laneTime(pcd)}, ${passesOf(pcd)}, ${counted(pcd.tokens, 'token')} in the tree` : laneTime(pcd)}.`,
+    `Baseline: ${ar.ended ? `${laneTime(ar)}, ${passesOf(ar)}, ${counted(ar.tokens, 'token')} written, ${ar.forced ?? 0} of them forced by the grammar` : laneTime(ar)}.`,
     speedUp !== null && `Baseline ÷ PCD: ${factor(speedUp)}, engine time, against baseline mode ${run.mode}.`,
     speedUp !== null && speedUp < 1 && `⚠ PCD is the slower lane here: it took ${factor(1 / speedUp)} the baseline's time.`,
     ...(speedUp === null ? [] : marksOf(end).map((mark) => `${mark}: the factor does not stand without this mark.`)),
@@ -113,6 +113,10 @@ function countedIn({ run, lanes: { pcd, ar }, end, judged }, isLost) {
       : isLost ? 'The run broke off: nothing more of it comes.' : 'The run is not over.',
     judged && `The baseline's text: ${verdict(judged)}. Agreement with it is not correctness.`,
   ];
+}
+
+function passesOf({ passes }) {
+  return counted(passes, 'pass', 'passes');
 }
 
 // How a run ended that has no result; `because` puts its reason into words.

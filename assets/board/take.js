@@ -21,9 +21,7 @@ function createTake(board, parts, { template, askForLink, shown }) {
   parts['take.share'].addEventListener('click', () => askForLink?.());
   parts['take.copy'].addEventListener('click', () => copy(parts['take.link'].value, parts['take.said'], parts['take.link']));
   addEventListener('sharelink', ({ detail }) => giveLink(JSON.parse(detail)));
-  for (const kind of ['input', 'change']) {
-    document.addEventListener(kind, ({ target }) => board.contains(target) || giveLink({})); // the link is of other inputs now
-  }
+  addEventListener('inputs', () => giveLink({})); // the link is of other inputs now
 
   function giveLink({ page, link = '', refused = '' }) {
     parts['take.made'].hidden = !link;
