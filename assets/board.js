@@ -43,7 +43,7 @@ function createBoard(element, page = {}) {
   let run;
   let read = 0; // of the log, up to the last whole line
   const visit = createVisit(board, put);
-  const tour = createTour(board, parts, player, visit, page.loadTour);
+  const tour = createTour(board, parts, { player, visit, show: put, load: page.loadTour });
   const presenter = createPresenter(board, parts.present);
   const toggleKeys = () => board.querySelector('[data-panel="keys"]').click();
   listenForTools(board, tour, {
@@ -153,10 +153,6 @@ function createBoard(element, page = {}) {
   };
 }
 
-function eventsOf(lines) {
-  return lines.split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
-}
-
 // Where what is shown comes from, in the words of the run itself.
 function drawBadge(parts, from, events) {
   const run = events.find(({ kind }) => kind === 'run');
@@ -214,7 +210,7 @@ function drawSpeedUp(parts, { end, run }) {
   const speedUp = end?.speed_up ?? null;
   setText(parts.factor, speedUp === null ? MISSING : factor(speedUp));
   setCut(parts.conditions, speedUp === null ? 'baseline ÷ PCD, engine time' : conditions(run));
-  const marks = (end?.marks ?? []).map((mark) => MARKS.get(mark) ?? `⚠ ${mark}`);
+  const marks = marksOf(end);
   if (speedUp !== null && speedUp < 1) marks.unshift('⚠ PCD is the slower one');
   setCut(parts.marks, marks.join(' · '));
 }

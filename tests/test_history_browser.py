@@ -176,6 +176,8 @@ def test_an_own_text_or_schema_is_not_kept_before_the_person_says_so(open_page: 
     expect(part(page, "history.notice")).to_contain_text("No run is kept yet.")
     expect(part(page, "history.own")).not_to_be_checked()
     part(page, "history.own").check()
+    assert SECRET not in stored(page), "what was run before is not kept afterwards"
+    run(page)
     expect(entries).to_have_count(1)
     expect(entries).to_contain_text("own text")
     assert SECRET in stored(page)

@@ -170,6 +170,9 @@ def test_a_report_opens_from_a_disk_and_replays_by_keyboard_to_the_page_s_own_sc
     part(page, "replay.full").click()
     assert screen(report) == screen(page)
     expect(report.get_by_role("button", name="Take away")).to_be_hidden()
+    report.keyboard.press("?")
+    assert report.locator(".keys > div:visible dt").all_text_contents() == ["Space", "← →", "R", "P", "?"]
+    report.keyboard.press("?")
     assert report.evaluate("window.__pwned") is None
 
 
@@ -434,6 +437,16 @@ def test_of_a_refused_run_nothing_can_be_taken(page: Page) -> None:
         "Nothing was run, so there is nothing to take: the temperature is empty"
     )
     assert can_take(page) == []
+
+
+def test_a_trace_has_nothing_that_was_only_for_who_waited(page: Page, engine: ScriptedEngine, tmp_path: Path) -> None:
+    with engine.device:
+        page.locator("#run").click()
+        page.wait_for_function("window.events.some(({ kind }) => kind === 'alive')", timeout=PATIENCE_MS)
+    expect_phase(page, "done")
+    kinds = {event.kind for event in load(taken(page, "trace", tmp_path))}
+    assert {"run", "end"} <= kinds and not {"alive", "waiting", "tick"} & kinds
+    expect(part(page, "take")).to_contain_text("Report and trace hold the run's text and schema.")
 
 
 def test_files_are_named_after_scenario_model_and_date(page: Page, tmp_path: Path) -> None:

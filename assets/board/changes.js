@@ -75,10 +75,11 @@ function changesLine(before, { rows, run, end }, { isComparable, obstacles, othe
   const now = [...rows.values()].filter(({ decided }) => decided);
   if (!now.length) return 'No field is decided yet that could be compared with the run before.';
   const changed = now.filter(({ name, decided }) => isOther(before.rows.get(name)?.decided, decided)).length;
-  const count = now.length < rows.size ? `the ${now.length} fields decided so far` : counted(now.length, 'field');
+  const isPart = now.length < rows.size;
+  const count = isPart ? `the ${now.length} fields decided so far` : counted(now.length, 'field');
   const written = end ? [...rows.values()].filter((row) => hasChanged(before.rows.get(row.name), row)).length : 0;
   return [
-    changed ? `↻ ${changed} of ${count} changed since the run before` : `= No field changed since the run before${now.length < rows.size ? `, of ${count}` : ''}`,
+    changed ? `↻ ${changed} of ${count} changed since the run before` : isPart ? `= None of the ${now.length} decided so far changed` : '= No field changed since the run before',
     written ? `${written} of the baseline's values changed too` : '',
     before.run.context === run.context ? 'the text is the same' : 'the text differs',
     others.length ? `also different: ${differencesInWords(others)}` : '',

@@ -5,8 +5,7 @@ const MOST_NAMED = 12; // fields or parts of a schema in one line
 
 // [{ title, lines }]; `recorded`: the run was saved and is shown again; `isLost`: nothing more of it comes.
 function methodOf(events, recorded, isLost = false) {
-  const state = blankState();
-  for (const event of events) fold(state, event);
+  const state = finalOf(events);
   if (!state.run) {
     return [{ title: 'No run yet', lines: ['Press Run, or choose a scenario that has a recording.'] }];
   }
@@ -20,8 +19,7 @@ function methodOf(events, recorded, isLost = false) {
 
 // One line that names a result with all that it depends on.
 function citationOf(events, recorded) {
-  const state = blankState();
-  for (const event of events) fold(state, event);
+  const state = finalOf(events);
   const { run, end } = state;
   if (!run) return '';
   const { machine, backend, device, dtype, model, cache, temperature, date } = run;
@@ -111,9 +109,11 @@ function countedIn({ run, lanes: { pcd, ar }, end, judged }, isLost) {
     ...(speedUp === null ? [] : marksOf(end).map((mark) => `${mark}: the factor does not stand without this mark.`)),
     end ? end.state !== 'done' && `The run ${endedAs(end, (message) => `: ${message}`)}. There is no result to compare.`
       : isLost ? 'The run broke off: nothing more of it comes.' : 'The run is not over.',
-    judged && `The baseline's text: ${verdict(judged)}. Agreement with it is not correctness.`,
+    judged && `${VERDICT}${verdict(judged)}. Agreement with it is not correctness.`,
   ];
 }
+
+const VERDICT = "The baseline's text: ";
 
 function passesOf({ passes }) {
   return counted(passes, 'pass', 'passes');
@@ -146,8 +146,8 @@ function caveatsOf(state) {
 function doubtsOf({ rows }) {
   const asked = [...rows.values()].filter(({ decided }) => decided && decided.cardinality > 1);
   if (!asked.length) return [];
-  const low = asked.filter(({ decided }) => decided.candidate_mass < LOW_MASS);
-  const near = asked.filter(({ decided: { top } }) => top.length > 1 && marginOf(top) < NEAR_TIE);
+  const low = asked.filter(({ decided }) => isLowMass(decided));
+  const near = asked.filter(({ decided }) => isNearTie(decided));
   return [
     low.length
       ? `⚠ Low candidate mass, the model wanted to write something else: ${listed(low.map(({ name, decided }) => `${name} (${percent(decided.candidate_mass)})`))}.`
@@ -156,10 +156,6 @@ function doubtsOf({ rows }) {
       ? `≈ Near ties, less than ${percent(NEAR_TIE)} ahead of the next choice: ${listed(near.map(({ name, decided }) => `${name} (${percent(marginOf(decided.top))})`))}.`
       : `No field is a near tie, less than ${percent(NEAR_TIE)} ahead of the next choice.`,
   ];
-}
-
-function marginOf(top) {
-  return top[0][1] - top[1][1];
 }
 
 function listed(items) {
@@ -191,7 +187,11 @@ function drawMethod(place, sections) {
     const section = document.createElement('section');
     setText(section.appendChild(document.createElement('h3')), title);
     const list = section.appendChild(document.createElement('ul'));
-    for (const line of lines) setText(list.appendChild(document.createElement('li')), line);
+    for (const line of lines) {
+      const item = list.appendChild(document.createElement('li'));
+      setText(item, line);
+      if (line.startsWith(VERDICT)) item.dataset.tells = 'flags'; // which a bet hides
+    }
     return section;
   }));
 }

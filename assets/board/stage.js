@@ -16,3 +16,8 @@ function stageOf({ log, lost = '' }) {
 function savedLines(log) {
   return log.split('\n').filter((line) => line && !LIVE.has(JSON.parse(line).kind)).map((line) => `${line}\n`);
 }
+
+// All events of a log's lines, those of the waiting page among them.
+function eventsOf(lines) {
+  return lines.split('\n').filter(Boolean).map((line) => JSON.parse(line, exactIntegers));
+}

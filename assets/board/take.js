@@ -5,7 +5,7 @@
 // with an event.
 function createTake(board, parts, { template, askForLink, shown }) {
   const makers = {
-    report: ['.html', 'text/html', (run) => reportOf({ ...run, log: traceLines(run.log).join(''), template })],
+    report: ['.html', 'text/html', (run) => reportOf({ ...run, log: savedLines(run.log).join(''), template })],
     trace: ['.trace.json', 'application/json', ({ events, log, recorded }) => traceText(events, log, recorded)],
     csv: ['.csv', 'text/csv', ({ events, recorded }) => csvOf(events, recorded)],
     card: ['.png', 'image/png', ({ events, recorded }) => cardOf(events, recorded, board.closest('.dark') ? 'dark' : 'light')],
@@ -53,17 +53,10 @@ function obstacle(run, end, stage) {
   return `The run ${endedAs(end, (message) => ` (${message})`)}: it has no result to take, only the trace up to there.`;
 }
 
-// The lines of a log that a saved trace has, digit by digit as they came.
-function traceLines(log) {
-  return log.split('\n').filter((line) => line && !UNSAVED.has(JSON.parse(line).kind)).map((line) => `${line}\n`);
-}
-
-const UNSAVED = new Set(['prepared', 'loading', 'waiting', 'stopping', 'tick']); // of a page only
-
 // One document that core.trace reads: the method in words, and the events.
 function traceText(events, log, recorded) {
   const method = JSON.stringify(methodOf(events, recorded), null, 1);
-  return `{"method": ${method},\n"events": [\n${traceLines(log).map((line) => line.trimEnd()).join(',\n')}\n]}\n`;
+  return `{"method": ${method},\n"events": [\n${savedLines(log).map((line) => line.trimEnd()).join(',\n')}\n]}\n`;
 }
 
 function fileName(events, ending) {

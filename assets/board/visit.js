@@ -41,9 +41,6 @@ function createVisit(board, put) {
     go,
     back,
 
-    // Another log on the board, within the same visit.
-    stay: (log) => put(log),
-
     // Recorded and live, by turns: where there are both, of the same fields.
     swap() {
       const other = own?.recorded ? live : recording;

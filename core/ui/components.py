@@ -21,7 +21,7 @@ from core.ui.sheet import Sheet
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
-# One function body for the browser: each part uses the ones before it.
+# One function body for the browser. A part's functions may use those of any other; what it does at once, those before.
 BOARD_PARTS = (
     "board/text.js",
     "board/fold.js",
