@@ -120,7 +120,7 @@ def test_the_whole_tour_goes_by_keyboard_alone_with_the_network_cut(open_page: O
     assert page.evaluate("document.activeElement.dataset.part") == "tour"
     text = part(page, "tour.text")
     main = next(point for point in TOUR.points if point.id == MAIN)
-    headline = f"{AR.ms / PCD.ms:.2f}× (baseline mode {main.mode}, n = 1: {main.model}, {main.device})"
+    headline = f"{AR.ms / PCD.ms:.2f}× against baseline mode {main.mode}, n = 1, {main.model} on {main.device}"
     for number in (f"{PCD.ms:.1f} ms", f"{AR.ms / 1000:.2f} s", "28 fields", headline):
         expect(text).to_contain_text(number)
     press(page, "PageDown", "1", " ")

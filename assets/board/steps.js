@@ -204,7 +204,7 @@ function turnStep({ data, put, leave }) {
 
 // The ratio of one run, with what it depends on.
 function headline({ speed_up: speedUp, mode, model, device, marks }) {
-  return [`${factor(speedUp)} (baseline mode ${mode}, n = 1: ${model}, ${device})`, ...marksOf({ marks })].join(' ');
+  return [`${factor(speedUp)} against baseline mode ${mode}, n = 1, ${model} on ${device}`, ...marksOf({ marks })].join(' ');
 }
 
 function spoken(ms) {

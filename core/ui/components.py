@@ -58,6 +58,9 @@ BOARD_PARTS = (
     "board/steps.js",
     "board/tour.js",
     "board/strip.js",
+    "board/summary.js",
+    "board/screen.js",
+    "board/reading.js",
     "board.js",
 )
 SHEET_PARTS = (
