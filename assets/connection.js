@@ -112,6 +112,7 @@ whenPageStands(() => {
   const times = { ...CONNECTION_TIMES, ...window.connectionTimes }; // a test has less time
   const bar = createConnectionBar();
   let isPressed = false; // Run, and nothing has come since
+  let forgets; // the timer that gives a press up
   const connection = createConnection({
     times,
     ask: () => askServer(times.answer),
@@ -133,7 +134,8 @@ whenPageStands(() => {
     if (target.closest?.('#run:enabled')) {
       isPressed = true;
       if (connection.state === 'fine') bar.hide();
-      setTimeout(() => { isPressed = false; }, times.dead);
+      clearTimeout(forgets);
+      forgets = setTimeout(() => { isPressed = false; }, times.dead);
     }
     connection.used();
     connection.watch();

@@ -211,7 +211,7 @@ def test_a_server_that_goes_away_in_a_run_is_told_and_its_coming_back_too(
     expect(bar(page)).to_contain_text("Connection lost: the server does not answer.")
     expect(part(page, "status")).to_contain_text("Connection lost")
     expect(part(page, "live")).to_contain_text("Connection lost")
-    expect(part(page, "ar.how")).to_have_text("⚠ connection lost")
+    expect(part(page, "ar.how")).to_have_text("⚠ broke off")
     expect(page.locator('.row [data-flag="writing"]')).to_have_count(0)
     arrived, stood = written(page), clocks(page)
     assert "field_01" in arrived
@@ -220,8 +220,11 @@ def test_a_server_that_goes_away_in_a_run_is_told_and_its_coming_back_too(
     network.mend()
     expect(bar(page)).to_contain_text("What you had typed is back", timeout=PATIENCE_MS)  # gradio has loaded it anew
     expect_phase(page, "lost")
-    expect(part(page, "status")).to_contain_text("the run ended here")
+    expect(part(page, "status")).to_contain_text("The run ended here when the page was loaded anew.")
     assert written(page) == arrived
+    expect(part(page, "tour.open")).to_be_enabled()
+    page.get_by_role("button", name="Take away", exact=True).click()
+    expect(part(page, "take.note")).to_contain_text("The run broke off")
     engine.token_ms = 1
     run_to_the_end(page)
     expect(bar(page)).to_be_hidden()
@@ -236,14 +239,38 @@ def test_a_run_goes_on_when_a_pulled_cable_is_put_back(
     expect_phase(page, "lost")
     expect(bar(page)).to_contain_text("Connection lost: the server does not answer.")
     arrived = written(page)
+    live = "document.querySelector('[data-part=\"live\"]')"
+    page.evaluate(f"""() => {{
+      window.told = [];
+      new MutationObserver(() => window.told.push({live}.textContent)).observe({live}, {{ childList: true }});
+    }}""")
     engine.token_ms = 1
     network.unmute()
     expect(bar(page)).to_have_text("Connected again.")
     expect_phase(page, "done")
+    assert page.evaluate("window.told")[0] == "Connected again."
     assert written(page).startswith(arrived)
     [end] = engine.races[-1].trace("lane_end", "ar")
     assert written(page) == end.text
     expect(part(page, "ar.how")).to_have_text("done")
+
+
+def test_a_lost_run_stays_lost_when_another_one_was_looked_at(
+    open_page: OpenPage, engine: ScriptedEngine, network: Relay
+) -> None:
+    page = open_page(network.address)
+    engine.token_ms, engine.pass_ms = 100, 150
+    page.locator("#run").click()
+    expect(part(page, "ar.how")).to_have_text("running", timeout=PATIENCE_MS)
+    network.mute()
+    expect_phase(page, "lost")
+    page.locator("#title").click()
+    page.keyboard.press("l")
+    expect(part(page, "badge")).to_contain_text("RECORDED")
+    page.keyboard.press("l")
+    expect(part(page, "badge")).to_contain_text("LIVE")
+    expect_phase(page, "lost")
+    network.unmute()
 
 
 def test_a_run_whose_stream_is_dead_can_be_left_and_what_was_typed_is_kept(

@@ -2,7 +2,8 @@
 // it opens, and asks for nothing more. Keys: → or PageDown on, ← or PageUp back, Space the step's own
 // deed, digits to pick, Escape to leave.
 
-function createTour(board, parts, player, visit, load) {
+// `show` puts a log on the board.
+function createTour(board, parts, { player, visit, show, load }) {
   let data; // what all steps are told from, once it was loaded
   let steps = [];
   let at = -1; // the step that is open
@@ -34,14 +35,14 @@ function createTour(board, parts, player, visit, load) {
       close();
       return;
     }
-    steps = stepsOf({ parts, board, data, player, put, draw: () => draw(steps[at]), leave, next: () => go(at + 1) });
+    steps = stepsOf({ board, data, player, put, draw: () => draw(steps[at]), leave, next: () => go(at + 1) });
     visit.go(data.logs[data.main], close);
     go(0);
   }
 
-  // Put on the board for the tour: it is no new visit.
-  function put(id) {
-    visit.stay(data.logs[id]);
+  // Put on the board for the tour: it is no new visit. `isBeside`: compared with the one that was there.
+  function put(id, isBeside = false) {
+    show({ ...data.logs[id], isBeside });
   }
 
   // Back to what the page had given.
