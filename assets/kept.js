@@ -22,9 +22,10 @@ window.kept = (() => {
     const shown = {};
     dispatchEvent(new CustomEvent('board:keep', { detail: shown }));
     const { run, log, recorded, stage } = shown;
+    const inputs = noted ? typedOver(noted) : null;
     for (const board of [{ run, log, recorded, stage }, null]) { // without the log where that is too much for the store
       try {
-        sessionStorage.setItem(KEY, JSON.stringify({ inputs: noted ?? null, board }));
+        sessionStorage.setItem(KEY, JSON.stringify({ inputs, board }));
         return;
       } catch { /* full, or not allowed */ }
     }

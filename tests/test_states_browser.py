@@ -316,6 +316,36 @@ def test_a_server_that_went_away_while_nobody_asked_is_told_at_the_next_deed(
     run_to_the_end(page)
 
 
+def test_what_is_typed_and_chosen_while_the_server_is_away_comes_back_with_it(
+    open_page: OpenPage, network: Relay
+) -> None:
+    page = open_page(network.address)
+    network.cut()
+    page.locator("#run").click()
+    expect(bar(page)).to_contain_text("Connection lost: the server does not answer.")
+    page.locator("#context textarea").fill("Typed without a server.")
+    page.locator("#temperature input").fill("0.4")
+    page.locator("#mode").get_by_text("schema:").click()
+    type_schema(page, '{"typed_offline": {"type": "boolean"}}')
+    page.evaluate("document.body.dataset.presenting = ''")  # the presenter's view says it too
+    assert bar(page).evaluate("node => getComputedStyle(node).visibility") == "visible"
+    network.mend()
+    expect(bar(page)).to_contain_text("is back", timeout=PATIENCE_MS)
+    expect(page.locator("#context textarea")).to_have_value("Typed without a server.")
+    expect(page.locator("#temperature input")).to_have_value("0.4")
+    expect(page.locator("#mode input[value='schema']")).to_be_checked()
+    expect(page.locator("#schema .cm-content")).to_contain_text("typed_offline")
+    expect(page.locator("#verdict")).to_contain_text("1 field, 2 choices")
+
+
+def test_a_link_that_is_asked_for_tells_that_the_server_is_away(open_page: OpenPage, network: Relay) -> None:
+    page = open_page(network.address)
+    page.get_by_role("button", name="Take away").click()
+    network.cut()
+    page.get_by_role("button", name="Link to these inputs").click()
+    expect(bar(page)).to_contain_text("Connection lost: the server does not answer.")
+
+
 def test_what_was_typed_and_chosen_outlives_a_restart_of_the_server(
     open_page: OpenPage, engine: ScriptedEngine, network: Relay
 ) -> None:

@@ -190,6 +190,21 @@ def test_where_the_page_is_not_connected_it_says_so_and_opens_later(open_page: O
     tour_on(page)
 
 
+def test_a_tour_that_is_left_while_it_loads_and_opened_again_is_one_tour(open_page: OpenPage) -> None:
+    page = open_page()
+    page.route("**/component_server*", lambda route: (page.wait_for_timeout(300), route.continue_()))
+    for key in ("t", "Escape", "t"):
+        page.keyboard.press(key)
+    expect(part(page, "tour.title")).to_have_text(TITLES[0])
+    page.wait_for_timeout(800)  # for the answer to the opening that was left
+    expect(part(page, "tour")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(part(page, "tour")).to_be_hidden()
+    expect(page.locator(".board")).not_to_have_attribute("data-away", "true")
+    page.keyboard.press("t")
+    expect(part(page, "tour.title")).to_have_text(TITLES[0])
+
+
 def test_without_recordings_there_is_no_tour(opened: OpenPage, browser: Browser, resident: ScriptedResident) -> None:
     with served(build(resident, (NASTY,))) as url:
         page = browser.new_context().new_page()

@@ -22,7 +22,7 @@ function createInspector(parts) {
     setText(parts['inspector.about'], row.description ?? '');
     const { decided } = row;
     drawChoices(parts, decided, all);
-    setText(parts['inspector.facts'], decided ? factsOf(decided).join(' · ') : 'PCD has not decided it yet.');
+    setText(parts['inspector.facts'], decided ? factsOf(decided).join(' · ') : undecidedWords(state, name));
     drawTokens(parts['inspector.path'], (decided?.path ?? []).map(([text, share]) => (
       { text, isMarked: share !== null, title: share === null ? 'no other choice goes on from here' : forkTitle(share) }
     )));
@@ -100,4 +100,9 @@ function drawTokens(list, tokens) {
     node.classList.toggle('marked', isMarked);
   });
   list.parentNode.hidden = !tokens.length;
+}
+
+function undecidedWords(state, name) {
+  if (state.rows.has(name)) return 'PCD has not decided it yet.';
+  return 'The baseline made this key up: PCD decides the keys of the schema and no others.';
 }

@@ -9,6 +9,7 @@ function createTour(board, parts, { player, visit, show, load }) {
   let at = -1; // the step that is open
   let before; // what had the focus, and the speed of the replay
   let isOpen = false;
+  let opened = 0; // how often, so that an answer that comes late belongs to its own opening
 
   function drawOpener() {
     parts['tour.open'].hidden = !load;
@@ -20,6 +21,8 @@ function createTour(board, parts, { player, visit, show, load }) {
   async function open() {
     if (isOpen || !load || visit.isBusy) return;
     [isOpen, before] = [true, { focus: document.activeElement, speed: player.speed }];
+    const opening = (opened += 1);
+    const isStale = () => !isOpen || opening !== opened;
     parts.tour.hidden = false;
     drawOpener();
     draw({ title: 'The tour', text: 'Loading its recordings.' });
@@ -27,10 +30,10 @@ function createTour(board, parts, { player, visit, show, load }) {
     try {
       data ??= JSON.parse(await load(), exactIntegers);
     } catch {
-      if (isOpen) draw({ title: 'The tour could not be loaded', text: 'The page got no answer. Leave the tour, and open it again when the page is connected.' });
+      if (!isStale()) draw({ title: 'The tour could not be loaded', text: 'The page got no answer. Leave the tour, and open it again when the page is connected.' });
       return;
     }
-    if (!isOpen) return; // it was left meanwhile
+    if (isStale()) return; // it was left meanwhile
     if (visit.isBusy) {
       close();
       return;
