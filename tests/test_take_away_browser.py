@@ -75,7 +75,8 @@ def url(engine: ScriptedEngine, recording: list[Event]) -> Iterator[str]:
 def complaints() -> Iterator[list[str]]:
     found: list[str] = []
     yield found
-    assert found == []
+    # A page that a test has cut off asks for its server after a while; what a report asks for is told by its address.
+    assert [said for said in found if "ERR_INTERNET_DISCONNECTED" not in said] == []
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_the_whole_tour_goes_by_keyboard_alone_with_the_network_cut(open_page: O
     assert page.evaluate("document.activeElement.dataset.part") == "tour"
     text = part(page, "tour.text")
     main = next(point for point in TOUR.points if point.id == MAIN)
-    headline = f"{AR.ms / PCD.ms:.2f}× against baseline mode {main.mode}, n = 1, {main.model} on {main.device}"
+    headline = f"{AR.ms / PCD.ms:.2f}× against mode {main.mode}, n = 1, {main.model} on {main.device}"
     for number in (f"{PCD.ms:.1f} ms", f"{AR.ms / 1000:.2f} s", "28 fields", headline):
         expect(text).to_contain_text(number)
     press(page, "PageDown", "1", " ")
@@ -239,6 +239,7 @@ def test_flags_are_hidden_until_the_bet_is_revealed(open_page: OpenPage) -> None
     part(page, "tour.method").click()
     expect(part(page, "method.text").get_by_text("The baseline's text:")).to_be_hidden()
     part(page, "tour.method").click()
+    part(page, "tour").focus()
     assert outcomes(page) == [""] * len(TOUR.bet.options)
     wrong = (right + 1) % len(TOUR.bet.options)
     page.keyboard.press(str(right + 1))
@@ -345,6 +346,9 @@ def test_each_recorded_run_is_a_bar_with_its_own_ratio(open_page: OpenPage) -> N
     page.keyboard.press("1")
     page.keyboard.press(" ")
     most = max(point.speed_up for point in TOUR.points)
+    asked = TOUR.points[-1]
+    expect(part(page, "tour.said")).to_contain_text(f"{asked.speed_up:.2f}× against mode {asked.mode}")
+    expect(part(page, "tour.said")).to_contain_text(f"{asked.model} on {asked.device}.")
     for point, bar in zip(TOUR.points, bars.all(), strict=True):
         expect(bar.locator("b")).to_have_text(f"{point.speed_up:.2f}×")
         share = float(bar.locator("i").evaluate("(node) => node.style.getPropertyValue('--share')"))

@@ -175,8 +175,8 @@ function scaleStep({ board, data, put, draw, next }) {
       put(asked.id);
       step.deed = '';
       const most = points.reduce((one, other) => (other.speed_up > one.speed_up ? other : one));
-      step.said = `Measured with ${asked.longest} choices: ${points.filter(isAsked).map(headline).join(' and ')}. `
-        + `The most here: ${headline(most)}, ${counted(most.fields, 'field')}.`;
+      step.said = `Measured with ${asked.longest} choices: ${points.filter(isAsked).map(ratio).join(' and ')}. `
+        + `The most here: ${ratio(most)}, ${counted(most.fields, 'field')}. ${[...new Set(points.map(madeOn))].join('; ')}.`;
       draw();
     },
   };
@@ -203,8 +203,16 @@ function turnStep({ data, put, leave }) {
 }
 
 // The ratio of one run, with what it depends on.
-function headline({ speed_up: speedUp, mode, model, device, marks }) {
-  return [`${factor(speedUp)} against baseline mode ${mode}, n = 1, ${model} on ${device}`, ...marksOf({ marks })].join(' ');
+function headline(point) {
+  return `${ratio(point)}, n = 1, ${madeOn(point)}`;
+}
+
+function ratio({ speed_up: speedUp, mode, marks }) {
+  return [`${factor(speedUp)} against mode ${mode}`, ...marksOf({ marks })].join(' ');
+}
+
+function madeOn({ model, device }) {
+  return `${model} on ${device}`;
 }
 
 function spoken(ms) {
