@@ -21,8 +21,7 @@ function createBoard(element, page = {}) {
   });
   const panels = createPanels(board, parts, drawerOf(board, parts, { reading, history, page: { ...page, template } }));
   const tour = createTour(board, parts, { player, visit, show: put, load: page.loadTour });
-  listenForTools(board, tour, toolsOf(board, parts, tour, visit));
-  listenForKeys(board, player);
+  listenForTools(board, tour, toolsOf(board, parts, { tour, visit, player }));
   const own = createOwn(parts, { reading, history, visit, put, draw, changes: screen.changes });
 
   // What goes on now; a replay is drawn by the player.
@@ -120,7 +119,7 @@ function drawerOf(board, parts, { reading, history, page }) {
 }
 
 // By their keys.
-function toolsOf(board, parts, tour, visit) {
+function toolsOf(board, parts, { tour, visit, player }) {
   const presenter = createPresenter(board, parts.present);
   const toggleKeys = () => board.querySelector('[data-panel="keys"]').click();
   return {
@@ -128,6 +127,10 @@ function toolsOf(board, parts, tour, visit) {
     p: presenter.toggle,
     l: () => !tour.isOpen && visit.swap(),
     '?': toggleKeys,
+    ' ': () => player.press('play'),
+    r: () => player.press('restart'),
+    ArrowLeft: () => player.press('back'),
+    ArrowRight: () => player.press('forward'),
     get Escape() {
       if (!parts.keys.hidden) return toggleKeys;
       return presenter.isOn && !visit.isBusy ? presenter.leave : undefined;

@@ -261,10 +261,10 @@ def save(events: Iterable[Event], file: Path) -> None:
     write_whole(file, to_lines(event for event in events if not event.live))
 
 
-def load(file: Path) -> tuple[Event, ...]:
+def load(file: Path | str) -> tuple[Event, ...]:
     """The events of a saved trace, or of one that was taken from the page; raises `TraceError`."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise TraceError(f"{file}: is no text in UTF-8") from None
     events = []

@@ -26,7 +26,9 @@ function createChanges(parts) {
   }
 
   function draw(state) {
-    setCut(parts.changes, changesLine(before, state, judge(state.run)));
+    const line = changesLine(before, state, judge(state.run));
+    setCut(parts.changes, line);
+    parts.changes.toggleAttribute('data-hint', line === HINT);
   }
 
   function mark(node, row, state) {

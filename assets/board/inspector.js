@@ -47,7 +47,7 @@ function drawChoices(parts, decided, all) {
     const [text, bar, number] = list.children[i].children;
     setCut(text, valueText(choice));
     bar.style.setProperty('--share', share);
-    setText(number, decided.cardinality === 1 ? 'fixed' : atLeast(decided) + percent(share));
+    setText(number, shareText(decided, share));
   });
   const others = top.length - LISTED;
   parts['inspector.more'].hidden = others <= 0;

@@ -1,4 +1,5 @@
-// Single keys, wherever no control wants them: T the tour, P the presenter's view, L recorded or live, ? the keys.
+// Single keys, wherever no control wants them: Space, R, ← and → the replay, T the tour, P the presenter's view,
+// L recorded or live, ? the keys.
 
 const TYPING = 'input:not([type="range"], [type="checkbox"], [type="radio"]), textarea, select, [contenteditable], [role="listbox"]';
 const MOVING = `input, ${TYPING}, [role="tab"]`; // take arrows
@@ -11,6 +12,10 @@ function isWanted({ target, key }) {
 
 // `tour` comes before the replay, which takes some of the same keys.
 function listenForTools(board, tour, tools) {
+  // A button that was pressed by hand leaves the space bar to the replay.
+  board.addEventListener('click', ({ target, detail }) => {
+    if (detail > 0) target.closest('.replay button, .tools button')?.blur();
+  });
   addEventListener('keydown', (event) => {
     if (!board.offsetParent) return; // another tab is open
     const deed = tour.deedAt(event) ?? toolAt(event, tools);
@@ -22,6 +27,7 @@ function listenForTools(board, tour, tools) {
 }
 
 function toolAt(event, tools) {
-  const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey && !event.repeat;
+  const isHeld = event.repeat && !event.key.startsWith('Arrow');
+  const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey && !isHeld;
   return isPlain && !isWanted(event) ? tools[event.key.length === 1 ? event.key.toLowerCase() : event.key] : undefined;
 }

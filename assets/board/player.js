@@ -146,17 +146,3 @@ function drawLanes(parts, { length, intervals }) {
     });
   }
 }
-
-// The keys of the player, wherever no control wants them.
-const PLAYER_KEYS = { ' ': 'play', ArrowLeft: 'back', ArrowRight: 'forward', r: 'restart', R: 'restart' };
-
-function listenForKeys(board, player) {
-  addEventListener('keydown', (event) => {
-    const name = PLAYER_KEYS[event.key];
-    const { target } = event;
-    if (!name || event.ctrlKey || event.metaKey || event.altKey || !board.offsetParent) return;
-    if (target.closest?.('input, textarea, select, button, a, [contenteditable], [role="tab"], [role="row"], [role="button"]')) return;
-    player.press(name);
-    event.preventDefault();
-  });
-}

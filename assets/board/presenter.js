@@ -12,10 +12,10 @@ function createPresenter(board, button) {
     if (on) {
       before = focused;
       document.body.dataset.presenting = '';
-      if (!board.contains(focused)) button.focus();
+      if (focused === button || !board.contains(focused)) board.focus({ preventScroll: true }); // no button takes the space bar
     } else {
       delete document.body.dataset.presenting;
-      if (focused === button && before?.isConnected && before !== document.body) giveFocus(before);
+      if ((focused === button || focused === board) && before?.isConnected && before !== document.body) giveFocus(before);
     }
   }
 

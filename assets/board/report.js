@@ -3,7 +3,8 @@
 
 // `template`: the board's own markup, before anything was drawn in it; `log`: the run's trace.
 function reportOf({ events, log, template }) {
-  const { model, mode } = events.find(({ kind }) => kind === 'run');
+  const { model, mode, context, schema } = runIn(events);
+  const heading = `${scenarioTitle(runIn(events))}: PCD beside streamed JSON`;
   const report = document.implementation.createHTMLDocument(literal(`${model}, baseline mode ${mode}, n = 1: PCD beside streamed JSON`));
   const nonce = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
   report.documentElement.lang = 'en';
@@ -21,8 +22,10 @@ function reportOf({ events, log, template }) {
   const style = document.getElementById('styles').textContent;
   add(report.head, 'style', { nonce, id: 'styles' }, `${themeOf(style)}${style}`);
   report.body.className = 'report';
+  add(report.body, 'h1', {}, literal(heading));
   add(report.body, 'div', { id: 'board' }).innerHTML = template;
   addPrinted(add, report.body, methodOf(events, true));
+  addAsked(add, report.body, { Text: context, Schema: JSON.stringify(schema, (key, value) => (typeof value === 'bigint' ? String(value) : value), 2) });
   add(report.body, 'script', { type: 'application/x-ndjson', id: 'log' }, log.replaceAll('<', '\\u003c'));
   add(report.body, 'script', { nonce }, scriptOf());
   return `<!doctype html>\n${report.documentElement.outerHTML}\n`;
@@ -39,6 +42,15 @@ function addPrinted(add, parent, sections) {
     add(place, 'h2', {}, literal(title));
     const list = add(place, 'ul', {});
     for (const line of lines) add(list, 'li', {}, literal(line));
+  }
+}
+
+// What both lanes were asked.
+function addAsked(add, parent, texts) {
+  const place = add(parent, 'section', { class: 'printed', 'aria-label': 'Text and schema' });
+  for (const [title, text] of Object.entries(texts)) {
+    add(place, 'h2', {}, title);
+    add(place, 'pre', {}, literal(text));
   }
 }
 

@@ -77,7 +77,7 @@ function fillWritten(cell, { text, lenient }) {
 }
 
 function share(decided) {
-  return decided.cardinality === 1 ? 'fixed' : atLeast(decided) + percent(decided.probability);
+  return shareText(decided, decided.probability);
 }
 
 const LISTED = 8; // choices in a tooltip, and of a decision that is looked into at first
@@ -86,12 +86,19 @@ const LISTED = 8; // choices in a tooltip, and of a decision that is looked into
 function shares(decided) {
   const { top, cardinality, candidate_mass: mass, unread = 0, unread_mass: rest } = decided;
   if (cardinality === 1) return 'The schema allows this value alone: nothing was asked';
-  const lines = top.slice(0, LISTED).map(([choice, share]) => `${atLeast(decided)}${percent(share)}  ${valueText(choice)}`);
+  const lines = top.slice(0, LISTED).map(([choice, share]) => `${shareText(decided, share)}  ${valueText(choice)}`);
   const others = cardinality - unread - lines.length;
   if (others > 0) lines.push(`and ${others} more`);
   if (unread) lines.push(`${unread} proved to lose and not read, together at most ${percent(rest)}`);
   lines.push(`Probability of any allowed choice: ${percent(mass)}`);
   return ['Share among the allowed choices', ...lines].join('\n');
+}
+
+// The share of a choice, as far as it is known.
+function shareText(decided, share) {
+  if (decided.cardinality === 1) return 'fixed';
+  const bound = atLeast(decided);
+  return bound && share < 0.0005 ? `${bound}0 %` : bound + percent(share);
 }
 
 // What was not read could only make a share larger.
