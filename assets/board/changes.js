@@ -77,15 +77,19 @@ function changesLine(before, { rows, run, end }, { isComparable, obstacles, othe
   const now = [...rows.values()].filter(({ decided }) => decided);
   if (!now.length) return 'No field is decided yet that could be compared with the run before.';
   const changed = now.filter(({ name, decided }) => isOther(before.rows.get(name)?.decided, decided)).length;
-  const isPart = now.length < rows.size;
-  const count = isPart ? `the ${now.length} fields decided so far` : counted(now.length, 'field');
   const written = end ? [...rows.values()].filter((row) => hasChanged(before.rows.get(row.name), row)).length : 0;
   return [
-    changed ? `↻ ${changed} of ${count} changed since the run before` : isPart ? `= None of the ${now.length} decided so far changed` : '= No field changed since the run before',
+    changedWords(changed, now.length, now.length < rows.size),
     written ? `${written} of the baseline's values changed too` : '',
     before.run.context === run.context ? 'the text is the same' : 'the text differs',
     others.length ? `also different: ${differencesInWords(others)}` : '',
   ].filter(Boolean).join('; ').concat('.');
+}
+
+// `isPart`: of the fields that are decided so far.
+function changedWords(changed, count, isPart) {
+  if (changed) return `↻ ${changed} of ${isPart ? `the ${count} fields decided so far` : counted(count, 'field')} changed since the run before`;
+  return isPart ? `= None of the ${count} decided so far changed` : '= No field changed since the run before';
 }
 
 function differencesInWords(differences) {
