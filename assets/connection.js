@@ -112,14 +112,17 @@ whenPageStands(() => {
   const times = { ...CONNECTION_TIMES, ...window.connectionTimes }; // a test has less time
   const bar = createConnectionBar();
   let isPressed = false; // Run, and nothing has come since
+  let isAsking = false; // a link, which the server makes
+  let forgets; // the timer that gives a press up
   const connection = createConnection({
     times,
     ask: () => askServer(times.answer),
     waitedFor() {
       if (document.querySelector('#stop:enabled')) return 'run';
-      return isPressed || document.querySelector('#benchmark-cancel:enabled') ? 'answer' : '';
+      return isPressed || isAsking || document.querySelector('#benchmark-cancel:enabled') ? 'answer' : '';
     },
     tell(state, words) {
+      if (state === 'lost') isAsking = false; // what was asked for is lost too
       const anew = state === 'silent' ? ['Load the page anew, keeping what was typed', () => location.reload()] : [];
       bar.show(state, words, ...anew);
       dispatchEvent(new CustomEvent('connection', { detail: { state, words } }));
@@ -133,11 +136,14 @@ whenPageStands(() => {
     if (target.closest?.('#run:enabled')) {
       isPressed = true;
       if (connection.state === 'fine') bar.hide();
-      setTimeout(() => { isPressed = false; }, times.dead);
+      clearTimeout(forgets);
+      forgets = setTimeout(() => { isPressed = false; }, times.dead);
     }
+    if (target.closest?.('[data-part="take.share"]')) isAsking = true;
     connection.used();
     connection.watch();
   }, { capture: true });
+  addEventListener('sharelink', () => { isAsking = false; });
   addEventListener('input', () => connection.used(), { capture: true });
   addEventListener('offline', () => connection.used());
   window.kept.begin(bar, () => connection.state !== 'fine' || isPressed || document.querySelector('#stop:enabled'));

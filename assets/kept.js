@@ -3,11 +3,12 @@
 
 window.kept = (() => {
   const KEY = 'pcd.kept';
-  const LOST = 'Connection lost: the run ended here. What had arrived stays; press Run for a new one.';
-  const BACK = 'The page was loaded anew after the connection was lost. What you had typed is back.';
+  const LOST = 'The run ended here when the page was loaded anew. What had arrived stays; press Run for a new one.';
+  const BACK = 'The page was loaded anew while a run went on or the connection was away. What you had typed is back.';
   const isWaiting = stored() !== null; // when this page began
   let noted; // the inputs' values
   let bar;
+  let isLetGo = false;
 
   function stored() {
     try {
@@ -20,10 +21,11 @@ window.kept = (() => {
   function keep() {
     const shown = {};
     dispatchEvent(new CustomEvent('board:keep', { detail: shown }));
-    const { run, log, recorded } = shown;
-    for (const board of [{ run, log, recorded }, null]) { // without the log where that is too much for the store
+    const { run, log, recorded, stage } = shown;
+    const inputs = noted ? typedOver(noted) : null;
+    for (const board of [{ run, log, recorded, stage }, null]) { // without the log where that is too much for the store
       try {
-        sessionStorage.setItem(KEY, JSON.stringify({ inputs: noted ?? null, board }));
+        sessionStorage.setItem(KEY, JSON.stringify({ inputs, board }));
         return;
       } catch { /* full, or not allowed */ }
     }
@@ -42,14 +44,19 @@ window.kept = (() => {
   return {
     begin(itsBar, isAtRisk) {
       bar = itsBar;
-      addEventListener('pagehide', () => isAtRisk() && keep());
+      addEventListener('pagehide', () => !isLetGo && isAtRisk() && keep());
     },
     // Why the inputs are about to be filled, empty where they are not.
     get waiting() { return isWaiting ? 'kept' : ''; },
+    // The inputs as they are now; tells of it where one of them is another.
     note(values) {
+      const isOther = JSON.stringify(values) !== JSON.stringify(noted);
       noted = values;
+      if (isOther) dispatchEvent(new CustomEvent('inputs'));
       return [];
     },
+    // The next page is to begin anew.
+    letGo() { isLetGo = true; },
     // The values of the inputs and of the board as they are to be: those that were kept, or those given.
     restored(given) {
       const { inputs, board } = taken() ?? {};
@@ -62,10 +69,8 @@ window.kept = (() => {
   };
 
   // A run that was going on is none any more.
-  function withEnd(board) {
-    const last = board.log.trimEnd().split('\n').at(-1);
-    const isOver = board.recorded || ['end', 'prepared'].includes(JSON.parse(last).kind);
-    return isOver ? board : { ...board, lost: LOST };
+  function withEnd({ stage, ...board }) {
+    return ['going', 'lost'].includes(stage) ? { ...board, lost: LOST } : board;
   }
 
   function isLog(board) {

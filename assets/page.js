@@ -8,17 +8,26 @@ addEventListener('keydown', (event) => {
     event.preventDefault();
     event.stopPropagation();
     enterWhatIsTyped(event.target, () => run.click());
-  } else if (event.key === 'Escape' && event.target.ariaExpanded !== 'true') {
+  } else if (event.key === 'Escape' && event.target.ariaExpanded !== 'true' && !event.target.closest?.('.panel')) { // closes it
     pressStop(window.runPressed);
   }
 }, { capture: true });
 
-// A run takes what is shown: a choice in the box of the schema's table counts, and is in the text a moment later.
+// A run takes what is shown: a choice in the box of the schema's table counts, and is in the text when the inputs
+// tell of it.
 function enterWhatIsTyped(target, then) {
   if (!target.matches?.('.sheet input')) return then();
+  const waits = setTimeout(go, MOST_TYPED_MS); // where it was in the text already
+  function go() {
+    clearTimeout(waits);
+    removeEventListener('inputs', go);
+    then();
+  }
+  addEventListener('inputs', go);
   target.dispatchEvent(new Event('change'));
-  setTimeout(then, 50);
 }
+
+const MOST_TYPED_MS = 500;
 
 // The server's first answer enables Stop, and a press in that moment may be lost: an Escape
 // presses for four seconds, as long as it is the same run and there is something to stop.
@@ -31,7 +40,9 @@ function pressStop(run, tries = 20) {
 
 // A link to inputs that is opened in a tab where the page stands already changes only the hash.
 addEventListener('hashchange', () => {
-  if (/^#(preset|own)=/.test(location.hash)) location.reload();
+  if (!/^#(preset|own)=/.test(location.hash)) return;
+  window.kept.letGo(); // the link's inputs are wanted
+  location.reload();
 });
 
 // The third clock, the browser's own: from the press of Run to the end on the screen.

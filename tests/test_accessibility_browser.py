@@ -322,6 +322,10 @@ def test_the_live_region_tells_the_milestones_of_a_run_and_nothing_else(
     page = open_page()
     # Beside it, the editor's own and gradio's own, which are silent here.
     assert page.locator("[aria-live]:not(.cm-announced, .sr-only)").count() == page.locator(".board .live").count() == 1
+    # The editor's own answers to an edit, which come in no run.
+    assert page.locator(":is(.sheet, .board) [role=status]").evaluate_all(
+        "all => all.map((node) => node.dataset.part)"
+    ) == ["told"]
     page.evaluate("""() => {
       const node = document.querySelector('.board .live');
       window.told = [];

@@ -200,14 +200,16 @@ def test_a_mark_appears_in_the_replay_when_its_field_is_decided(open_page: OpenP
     part(page, "replay.restart").click()
     assert marked(page) == {}
     expect(line(page)).to_have_text("No field is decided yet that could be compared with the run before.")
-    seen = []
+    seen, said = [], []
     for _ in range(60):
         part(page, "replay.forward").click()
+        said.append(line(page).text_content() or "")
         seen.append(row(page, "channel").locator(".value").text_content() != "")
         assert marked(page) == ({"channel": MARK} if seen[-1] else {})
         if seen[-1]:
             break
     assert seen[-1] and not seen[0]
+    assert any(words.startswith("= None of the 2 decided so far changed; ") for words in said)
     part(page, "replay.restart").click()
     assert marked(page) == {}
 

@@ -156,6 +156,8 @@ def test_an_own_text_or_schema_is_not_kept_before_the_person_says_so(open_page: 
     expect(part(page, "history.notice")).to_contain_text("No run is kept yet.")
     expect(part(page, "history.own")).not_to_be_checked()
     part(page, "history.own").check()
+    assert SECRET not in stored(page), "what was run before is not kept afterwards"
+    run(page)
     expect(entries).to_have_count(1)
     expect(entries).to_contain_text("own text")
     assert SECRET in stored(page)
@@ -292,6 +294,8 @@ FOUL: list[tuple[str, dict[str, Any]]] = [
     ("run", {"names": ["risk_level", "risk_level"]}),
     ("run", {"names": ["toString"]}),
     ("run", {"schema": {"risk_level": None}}),
+    ("run", {"names": ["risk_level"], "schema": {"risk_level": {"type": "boolean", "titles": 5}}}),
+    ("run", {"names": ["risk_level"], "schema": {"risk_level": {"type": "boolean", "depends_on": "is_fraud"}}}),
     ("run", {"date": "whenever"}),
     ("run", {"date": 7}),
     ("run", {"order": ["pcd", "__proto__"]}),
@@ -442,6 +446,21 @@ def test_an_entry_is_shown_replayed_and_left_again(open_page: OpenPage, engine: 
     expect(entries).to_have_count(3)
 
 
+def test_a_run_that_ends_behind_another_one_is_kept_and_is_the_run_before(open_page: OpenPage) -> None:
+    page = open_page(script=put_in(of_runs(own=True)))
+    page.locator("#context textarea").fill("My own text.")
+    page.locator("#run").click()
+    expect(part(page, "badge")).to_contain_text("LIVE")
+    page.locator("#title").click()
+    page.keyboard.press("l")
+    expect(part(page, "badge")).to_contain_text("RECORDED")
+    expect(page.locator("#run")).to_be_enabled()
+    run(page)
+    expect(part(page, "badge")).to_contain_text("LIVE")
+    expect(part(page, "changes")).to_have_text("= No field changed since the run before; the text is the same.")
+    assert len(kept(page)) == 2
+
+
 def test_a_run_that_goes_on_is_not_disturbed(open_page: OpenPage, engine: ScriptedEngine) -> None:
     page = open_page()
     run(page)
@@ -458,6 +477,11 @@ def test_a_run_that_goes_on_is_not_disturbed(open_page: OpenPage, engine: Script
         entries.locator("input").check()
         page.wait_for_timeout(300)
         expect(entries.locator("input")).to_be_checked()
+        entries.locator("input").press("Escape")
+        expect(part(page, "history")).to_be_hidden()
+        page.wait_for_timeout(300)
+        expect_phase(page, "running")
+        open_history(page)
         page.locator("#stop").click()
         expect_phase(page, "stopped")
     finally:

@@ -82,7 +82,7 @@ def length(events: Sequence[Event]) -> float:
 
 def screen(page: Page) -> list[str]:
     """All that the board says of both lanes."""
-    parts = ("pcd.clock", "ar.clock", "factor", "verdict", "pcd.raw", "ar.raw", "pcd.tokens", "ar.tokens")
+    parts = ("pcd.clock", "ar.clock", "factor", "verdict", "pcd.raw", "ar.raw", "pcd.tokens", "ar.tokens", "changes")
     rows = page.locator(".board .row[data-field]").all_text_contents()
     return [part(page, name).text_content() or "" for name in parts] + rows
 

@@ -211,7 +211,7 @@ def test_a_server_that_goes_away_in_a_run_is_told_and_its_coming_back_too(
     expect(bar(page)).to_contain_text("Connection lost: the server does not answer.")
     expect(part(page, "status")).to_contain_text("Connection lost")
     expect(part(page, "live")).to_contain_text("Connection lost")
-    expect(part(page, "ar.how")).to_have_text("⚠ connection lost")
+    expect(part(page, "ar.how")).to_have_text("⚠ broke off")
     expect(page.locator('.row [data-flag="writing"]')).to_have_count(0)
     arrived, stood = written(page), clocks(page)
     assert "field_01" in arrived
@@ -220,8 +220,11 @@ def test_a_server_that_goes_away_in_a_run_is_told_and_its_coming_back_too(
     network.mend()
     expect(bar(page)).to_contain_text("What you had typed is back", timeout=PATIENCE_MS)  # gradio has loaded it anew
     expect_phase(page, "lost")
-    expect(part(page, "status")).to_contain_text("the run ended here")
+    expect(part(page, "status")).to_contain_text("The run ended here when the page was loaded anew.")
     assert written(page) == arrived
+    expect(part(page, "tour.open")).to_be_enabled()
+    page.get_by_role("button", name="Take away", exact=True).click()
+    expect(part(page, "take.note")).to_contain_text("The run broke off")
     engine.token_ms = 1
     run_to_the_end(page)
     expect(bar(page)).to_be_hidden()
@@ -236,14 +239,38 @@ def test_a_run_goes_on_when_a_pulled_cable_is_put_back(
     expect_phase(page, "lost")
     expect(bar(page)).to_contain_text("Connection lost: the server does not answer.")
     arrived = written(page)
+    live = "document.querySelector('[data-part=\"live\"]')"
+    page.evaluate(f"""() => {{
+      window.told = [];
+      new MutationObserver(() => window.told.push({live}.textContent)).observe({live}, {{ childList: true }});
+    }}""")
     engine.token_ms = 1
     network.unmute()
     expect(bar(page)).to_have_text("Connected again.")
     expect_phase(page, "done")
+    assert page.evaluate("window.told")[0] == "Connected again."
     assert written(page).startswith(arrived)
     [end] = engine.races[-1].trace("lane_end", "ar")
     assert written(page) == end.text
     expect(part(page, "ar.how")).to_have_text("done")
+
+
+def test_a_lost_run_stays_lost_when_another_one_was_looked_at(
+    open_page: OpenPage, engine: ScriptedEngine, network: Relay
+) -> None:
+    page = open_page(network.address)
+    engine.token_ms, engine.pass_ms = 100, 150
+    page.locator("#run").click()
+    expect(part(page, "ar.how")).to_have_text("running", timeout=PATIENCE_MS)
+    network.mute()
+    expect_phase(page, "lost")
+    page.locator("#title").click()
+    page.keyboard.press("l")
+    expect(part(page, "badge")).to_contain_text("RECORDED")
+    page.keyboard.press("l")
+    expect(part(page, "badge")).to_contain_text("LIVE")
+    expect_phase(page, "lost")
+    network.unmute()
 
 
 def test_a_run_whose_stream_is_dead_can_be_left_and_what_was_typed_is_kept(
@@ -287,6 +314,36 @@ def test_a_server_that_went_away_while_nobody_asked_is_told_at_the_next_deed(
     network.mend()
     expect(bar(page)).to_contain_text("Connected again" if deed == "typing" else "is back", timeout=PATIENCE_MS)
     run_to_the_end(page)
+
+
+def test_what_is_typed_and_chosen_while_the_server_is_away_comes_back_with_it(
+    open_page: OpenPage, network: Relay
+) -> None:
+    page = open_page(network.address)
+    network.cut()
+    page.locator("#run").click()
+    expect(bar(page)).to_contain_text("Connection lost: the server does not answer.")
+    page.locator("#context textarea").fill("Typed without a server.")
+    page.locator("#temperature input").fill("0.4")
+    page.locator("#mode").get_by_text("schema:").click()
+    type_schema(page, '{"typed_offline": {"type": "boolean"}}')
+    page.evaluate("document.body.dataset.presenting = ''")  # the presenter's view says it too
+    assert bar(page).evaluate("node => getComputedStyle(node).visibility") == "visible"
+    network.mend()
+    expect(bar(page)).to_contain_text("is back", timeout=PATIENCE_MS)
+    expect(page.locator("#context textarea")).to_have_value("Typed without a server.")
+    expect(page.locator("#temperature input")).to_have_value("0.4")
+    expect(page.locator("#mode input[value='schema']")).to_be_checked()
+    expect(page.locator("#schema .cm-content")).to_contain_text("typed_offline")
+    expect(page.locator("#verdict")).to_contain_text("1 field, 2 choices")
+
+
+def test_a_link_that_is_asked_for_tells_that_the_server_is_away(open_page: OpenPage, network: Relay) -> None:
+    page = open_page(network.address)
+    page.get_by_role("button", name="Take away").click()
+    network.cut()
+    page.get_by_role("button", name="Link to these inputs").click()
+    expect(bar(page)).to_contain_text("Connection lost: the server does not answer.")
 
 
 def test_what_was_typed_and_chosen_outlives_a_restart_of_the_server(

@@ -144,7 +144,7 @@ def test_weak_shares_carry_a_word_and_a_sign_in_the_row(open_page: OpenPage) -> 
 def test_the_words_say_what_the_share_is_and_what_a_lower_bound_is(open_page: OpenPage) -> None:
     page = open_page()
     about = part(page, "threshold.about")
-    expect(about).to_have_text("Sorted by the share among the allowed choices, which is not calibrated.")
+    expect(about).to_have_text("Decided by the share among the allowed choices, which is not calibrated.")
     show(page, WEAK.title, "fixed")
     expect(about).to_contain_text("was read best-first and is a lower bound")
     hostile = page.locator(".rows:not(.invented) .row[data-field]").last

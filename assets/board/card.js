@@ -16,9 +16,7 @@ async function cardOf(events, recorded, palette) {
 }
 
 function drawCard(pen, events, recorded, colors) {
-  const state = blankState();
-  for (const event of events) fold(state, event);
-  const { run, end, lanes } = state;
+  const { run, end, lanes } = finalOf(events);
   const { width, height, edge } = CARD;
   pen.fillStyle = colors.page;
   pen.fillRect(0, 0, width, height);

@@ -4,15 +4,19 @@
 const HINT = 'Change one fact in the text and run again: the fields that change are marked.';
 
 function createChanges(parts) {
-  let last; // the finished run that was shown last, at its end
+  let last; // the finished run that was shown last, at its end: what the page's next one is compared with
   let given = {}; // the run that the page gave last: its id, the finished run before it, and what that was compared with
+  let visited; // the finished run of a visit that was shown last
+  let from; // where the run that is shown is from
   let before; // what the run that is shown is compared with
   let judged; // the `run` event that was looked at, and what was found
 
-  // A run from the history was not made after the one that is shown: it is compared with none.
-  function begin(id, isEarlier) {
-    if (!isEarlier && id !== given.id) given = { id, before: last, beforeThat: given.before };
-    before = isEarlier ? undefined : given.before;
+  // `whence`: own, where the page gave the run. One of a visit was not made after the one that is shown, and is
+  // compared with none; only beside is compared with the one before it in the same visit.
+  function begin(id, whence) {
+    if (whence === 'own' && id !== given.id) given = { id, before: last, beforeThat: given.before };
+    before = { own: given.before, beside: visited }[whence];
+    from = whence;
     judged = undefined;
   }
 
@@ -37,11 +41,17 @@ function createChanges(parts) {
   // A finished run, before it is drawn. One that is shown a second time is not compared with itself.
   function end(events) {
     const now = finalOf(events);
-    if (before && isSameRun(before, now)) before = given.before = given.beforeThat;
-    last = now;
+    if (from === 'own' || from === 'earlier') last = now;
+    if (from !== 'own') visited = now;
+    else if (before && isSameRun(before, now)) before = given.before = given.beforeThat;
   }
 
-  return { begin, end, draw, mark };
+  // One that came to its end and was not shown.
+  function note(events) {
+    last = finalOf(events);
+  }
+
+  return { begin, end, note, draw, mark };
 }
 
 function isSameRun(one, other) {
@@ -65,10 +75,11 @@ function changesLine(before, { rows, run, end }, { isComparable, obstacles, othe
   const now = [...rows.values()].filter(({ decided }) => decided);
   if (!now.length) return 'No field is decided yet that could be compared with the run before.';
   const changed = now.filter(({ name, decided }) => isOther(before.rows.get(name)?.decided, decided)).length;
-  const count = now.length < rows.size ? `the ${now.length} fields decided so far` : counted(now.length, 'field');
+  const isPart = now.length < rows.size;
+  const count = isPart ? `the ${now.length} fields decided so far` : counted(now.length, 'field');
   const written = end ? [...rows.values()].filter((row) => hasChanged(before.rows.get(row.name), row)).length : 0;
   return [
-    changed ? `↻ ${changed} of ${count} changed since the run before` : `= No field changed since the run before${now.length < rows.size ? `, of ${count}` : ''}`,
+    changed ? `↻ ${changed} of ${count} changed since the run before` : isPart ? `= None of the ${now.length} decided so far changed` : '= No field changed since the run before',
     written ? `${written} of the baseline's values changed too` : '',
     before.run.context === run.context ? 'the text is the same' : 'the text differs',
     others.length ? `also different: ${differencesInWords(others)}` : '',

@@ -57,7 +57,7 @@ function clockRows(one, other) {
     ...Object.entries(LANE_NAMES).map(([name, label]) => both(label, ({ lanes }) => duration(lanes[name].ms).join(' '))),
     both('Baseline ÷ PCD, inside the run', ({ end }) => (end.speed_up === null ? MISSING : factor(end.speed_up))),
     both('passes PCD, baseline', ({ lanes: { pcd, ar } }) => `${pcd.passes}, ${ar.passes}`),
-    both('to be said of it', ({ end }) => end.marks.map((mark) => MARKS.get(mark) ?? `⚠ ${mark}`).join(' · ') || MISSING),
+    both('marks', ({ end }) => marksOf(end).join(' · ') || MISSING),
   ];
 }
 

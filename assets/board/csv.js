@@ -2,8 +2,7 @@
 // so that a row that is copied elsewhere still says what it depends on.
 
 function csvOf(events, recorded) {
-  const state = blankState();
-  for (const event of events) fold(state, event);
+  const state = finalOf(events);
   const beside = conditionColumns(state, events, recorded);
   const header = ['field', 'PCD value', 'share', 'candidate mass', 'margin', 'baseline value', 'flags'];
   const rows = [...state.rows.values(), ...state.invented.values()].map((row) => [...fieldColumns(row), ...beside.map(([, value]) => value)]);

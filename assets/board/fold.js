@@ -45,9 +45,9 @@ function blankRow(name, description) {
 }
 
 function fold(state, event) {
-  const lane = state.lanes[event.lane];
+  const lane = Object.hasOwn(state.lanes, event.lane ?? '') ? state.lanes[event.lane] : undefined;
   if (lane && !lane.ended) lane.ms = Math.max(lane.ms ?? 0, event.ms);
-  FOLD[event.kind]?.(state, event, lane); // kinds of a newer trace are passed over
+  if (Object.hasOwn(FOLD, event.kind)) FOLD[event.kind](state, event, lane); // kinds of a newer trace are passed over
 }
 
 const FOLD = {

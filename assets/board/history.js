@@ -11,7 +11,6 @@ function createHistory(parts, { open, back, isBusy }) {
   const ticked = new Set(); // ids
   let kept; // as read from the shelf, with the events of each run
   let listedKept; // the same, as it is listed
-  let refused; // the last run that was not kept because its text is a person's own
   let told; // the id of the run that was told of last, which is shown again after an earlier one
   let shown; // the id of the entry on the board
   let notice = '';
@@ -34,26 +33,22 @@ function createHistory(parts, { open, back, isBusy }) {
     told = id;
     const scenario = scenarioOf(run)?.title ?? '';
     const { keepsOwn, runs } = shelf.read();
-    const entry = { id, scenario, log: keptLines(log) };
-    refused = scenario || keepsOwn ? undefined : entry;
-    if (refused || runs.some((run) => run.id === id)) return;
+    if (!(scenario || keepsOwn) || runs.some((run) => run.id === id)) return;
     notice = '';
-    write(keepsOwn, [entry, ...runs].slice(0, MOST_KEPT));
+    write(keepsOwn, [{ id, scenario, log: savedLines(log).join('') }, ...runs].slice(0, MOST_KEPT));
   }
 
   function setOwn(keepsOwn) {
     const { runs } = shelf.read();
     const staying = runs.filter(({ scenario }) => keepsOwn || scenario);
     notice = keepsOwn ? '' : `${counted(runs.length - staying.length, 'run')} with your own text deleted.`;
-    write(keepsOwn, keepsOwn && refused ? [refused, ...staying].slice(0, MOST_KEPT) : staying);
-    refused = undefined;
+    write(keepsOwn, staying);
     draw();
   }
 
   function clear() {
     const { keepsOwn, runs } = shelf.read();
     write(keepsOwn, []);
-    refused = undefined;
     notice = `${counted(runs.length, 'run')} deleted.`;
     draw();
   }
@@ -151,8 +146,7 @@ function entryOf(run, { tick, show }) {
   box.type = 'checkbox';
   box.addEventListener('change', () => tick(box.checked));
   setCut(label.appendChild(document.createElement('span')), titleOf(run), run.scenario ? titleOf(run) : `${titleOf(run)}\n${context.slice(0, MOST_QUOTED)}`);
-  const marks = end.marks.map((mark) => MARKS.get(mark) ?? `⚠ ${mark}`);
-  const figures = [model, dtype, `baseline mode ${mode}`, ...clockWords(run.events), ...marks].join(' · ');
+  const figures = [model, dtype, `baseline mode ${mode}`, ...clockWords(run.events), ...marksOf(end)].join(' · ');
   setCut(item.appendChild(document.createElement('p')), figures);
   const button = item.appendChild(document.createElement('button'));
   button.type = 'button';

@@ -22,7 +22,7 @@ function createInspector(parts) {
     setText(parts['inspector.about'], row.description ?? '');
     const { decided } = row;
     drawChoices(parts, decided, all);
-    setText(parts['inspector.facts'], decided ? factsOf(decided).join(' · ') : 'PCD has not decided it yet.');
+    setText(parts['inspector.facts'], decided ? factsOf(decided).join(' · ') : undecidedWords(state, name));
     drawTokens(parts['inspector.path'], (decided?.path ?? []).map(([text, share]) => (
       { text, isMarked: share !== null, title: share === null ? 'no other choice goes on from here' : forkTitle(share) }
     )));
@@ -60,8 +60,7 @@ function factsOf(decided) {
   if (cardinality === 1) return ['The schema allows this value alone: nothing was asked'];
   const facts = [`probability of any allowed choice ${percent(mass)}${isLowMass(decided) ? ' ⚠ low' : ''}`];
   if (top.length > 1) {
-    const margin = top[0][1] - top[1][1];
-    facts.push(`${percent(margin)} ahead of the next${isNearTie(decided) ? ' ≈ near tie' : ''}`);
+    facts.push(`${percent(marginOf(top))} ahead of the next${isNearTie(decided) ? ' ≈ near tie' : ''}`);
   }
   facts.push(`${counted(levels, 'fork')} on its path`);
   if (unread) facts.push(`${unread} proved to lose and not read, together at most ${percent(rest)}`);
@@ -70,7 +69,11 @@ function factsOf(decided) {
 
 // A fixed value has no other to be near to, and nothing was asked about it.
 function isNearTie({ top, cardinality }) {
-  return cardinality > 1 && top.length > 1 && top[0][1] - top[1][1] < NEAR_TIE;
+  return cardinality > 1 && top.length > 1 && marginOf(top) < NEAR_TIE;
+}
+
+function marginOf(top) {
+  return top[0][1] - top[1][1];
 }
 
 function isLowMass({ cardinality, candidate_mass: mass }) {
@@ -97,4 +100,9 @@ function drawTokens(list, tokens) {
     node.classList.toggle('marked', isMarked);
   });
   list.parentNode.hidden = !tokens.length;
+}
+
+function undecidedWords(state, name) {
+  if (state.rows.has(name)) return 'PCD has not decided it yet.';
+  return 'The baseline made this key up: PCD decides the keys of the schema and no others.';
 }

@@ -9,11 +9,11 @@ function asLost(state, message) {
     [name, lane.running ? { ...lane, running: false, ended: true, how: 'lost' } : lane]
   ));
   changeAll(state);
-  return { ...state, phase: 'lost', message, milestone: message, fraction: null, lanes: Object.fromEntries(lanes) };
+  return { ...state, phase: 'lost', message, fraction: null, lanes: Object.fromEntries(lanes) };
 }
 
 // The page says when the connection is lost, in words, and when it is back; before it is loaded anew it asks for the log.
 function listenForConnection(show, log) {
   addEventListener('connection', ({ detail }) => show(detail));
-  addEventListener('board:keep', ({ detail }) => Object.assign(detail, log()));
+  addEventListener('board:keep', ({ detail }) => Object.assign(detail, log(), { stage: stageOf(log()) }));
 }

@@ -3,25 +3,23 @@
 
 const MOST_NAMED = 12; // fields or parts of a schema in one line
 
-// [{ title, lines }]; `recorded`: the run was saved and is shown again.
-function methodOf(events, recorded) {
-  const state = blankState();
-  for (const event of events) fold(state, event);
+// [{ title, lines }]; `recorded`: the run was saved and is shown again; `isLost`: nothing more of it comes.
+function methodOf(events, recorded, isLost = false) {
+  const state = finalOf(events);
   if (!state.run) {
     return [{ title: 'No run yet', lines: ['Press Run, or choose a scenario that has a recording.'] }];
   }
   return [
     { title: 'What was compared', lines: comparedIn(state) },
     { title: 'Conditions', lines: conditionsIn(state, recorded) },
-    { title: 'What was counted', lines: countedIn(state) },
+    { title: 'What was counted', lines: countedIn(state, isLost) },
     { title: 'What this does not show', lines: caveatsOf(state) },
   ].map(({ title, lines }) => ({ title, lines: lines.filter(Boolean) }));
 }
 
 // One line that names a result with all that it depends on.
 function citationOf(events, recorded) {
-  const state = blankState();
-  for (const event of events) fold(state, event);
+  const state = finalOf(events);
   const { run, end } = state;
   if (!run) return '';
   const { machine, backend, device, dtype, model, cache, temperature, date } = run;
@@ -54,7 +52,7 @@ function comparedIn({ run }) {
       reading === 'best-first' ? 'read until no other choice can win (best-first)' : 'every allowed choice is read (complete)'
     }; ${SCORINGS.get(scoring) ?? `scoring ${scoring}`}; ${PRIORS.get(prior) ?? `prior ${prior}`}. The JSON is put together in code.`,
     `Baseline: the model writes ${jsonStyle(run.style)}, token by token, greedy; mode ${mode} (${enforced}).`,
-    AGAINST[mode],
+    AGAINST.get(mode),
   ];
 }
 
@@ -71,12 +69,12 @@ const PRIORS = new Map(Object.entries({
 // What the baseline's mode leaves to chance, and what another one would.
 const STRICTER = 'would rule out invented keys, omissions and values that are not allowed, and is mostly faster, '
   + 'because it writes keys and punctuation without asking the model: compare with mode schema';
-const AGAINST = {
+const AGAINST = new Map(Object.entries({
   free: `Only the prompt holds the baseline to the schema. A grammar of the schema ${STRICTER}.`,
   json: `Any JSON object is enforced, not this schema. A grammar of the schema ${STRICTER}.`,
   schema: 'A grammar of the schema holds the baseline: keys, order and allowed values are enforced, and tokens that it '
     + 'leaves no choice about are written without asking the model.',
-};
+}));
 
 function conditionsIn({ run, warmUp }, recorded) {
   const { order, cache, temperature, date, versions } = run;
@@ -101,18 +99,24 @@ function conditionsIn({ run, warmUp }, recorded) {
 
 const CACHE_STATES = new Map(Object.entries({ hit: 'warm (hit)', miss: 'cold (miss)', off: 'off' }));
 
-function countedIn({ run, lanes: { pcd, ar }, end, judged }) {
+function countedIn({ run, lanes: { pcd, ar }, end, judged }, isLost) {
   const speedUp = end?.speed_up ?? null;
   return [
-    `PCD: ${laneTime(pcd)}, ${counted(pcd.passes, 'pass', 'passes')}, ${counted(pcd.tokens, 'token')} in the tree.`,
-    `Baseline: ${laneTime(ar)}, ${counted(ar.passes, 'pass', 'passes')}, ${counted(ar.tokens, 'token')} written, ${ar.forced ?? 0} of them forced by the grammar.`,
+    `PCD: ${pcd.ended ? `${laneTime(pcd)}, ${passesOf(pcd)}, ${counted(pcd.tokens, 'token')} in the tree` : laneTime(pcd)}.`,
+    `Baseline: ${ar.ended ? `${laneTime(ar)}, ${passesOf(ar)}, ${counted(ar.tokens, 'token')} written, ${ar.forced ?? 0} of them forced by the grammar` : laneTime(ar)}.`,
     speedUp !== null && `Baseline ÷ PCD: ${factor(speedUp)}, engine time, against baseline mode ${run.mode}.`,
     speedUp !== null && speedUp < 1 && `⚠ PCD is the slower lane here: it took ${factor(1 / speedUp)} the baseline's time.`,
     ...(speedUp === null ? [] : marksOf(end).map((mark) => `${mark}: the factor does not stand without this mark.`)),
     end ? end.state !== 'done' && `The run ${endedAs(end, (message) => `: ${message}`)}. There is no result to compare.`
-      : 'The run is not over.',
-    judged && `The baseline's text: ${verdict(judged)}. Agreement with it is not correctness.`,
+      : isLost ? 'The run broke off: nothing more of it comes.' : 'The run is not over.',
+    judged && `${VERDICT}${verdict(judged)}. Agreement with it is not correctness.`,
   ];
+}
+
+const VERDICT = "The baseline's text: ";
+
+function passesOf({ passes }) {
+  return counted(passes, 'pass', 'passes');
 }
 
 // How a run ended that has no result; `because` puts its reason into words.
@@ -142,8 +146,8 @@ function caveatsOf(state) {
 function doubtsOf({ rows }) {
   const asked = [...rows.values()].filter(({ decided }) => decided && decided.cardinality > 1);
   if (!asked.length) return [];
-  const low = asked.filter(({ decided }) => decided.candidate_mass < LOW_MASS);
-  const near = asked.filter(({ decided: { top } }) => top.length > 1 && marginOf(top) < NEAR_TIE);
+  const low = asked.filter(({ decided }) => isLowMass(decided));
+  const near = asked.filter(({ decided }) => isNearTie(decided));
   return [
     low.length
       ? `⚠ Low candidate mass, the model wanted to write something else: ${listed(low.map(({ name, decided }) => `${name} (${percent(decided.candidate_mass)})`))}.`
@@ -152,10 +156,6 @@ function doubtsOf({ rows }) {
       ? `≈ Near ties, less than ${percent(NEAR_TIE)} ahead of the next choice: ${listed(near.map(({ name, decided }) => `${name} (${percent(marginOf(decided.top))})`))}.`
       : `No field is a near tie, less than ${percent(NEAR_TIE)} ahead of the next choice.`,
   ];
-}
-
-function marginOf(top) {
-  return top[0][1] - top[1][1];
 }
 
 function listed(items) {
@@ -168,11 +168,11 @@ function createMethod(parts) {
   let drawn; // the events that it was made from, and how much of them it says
   parts['method.cite'].addEventListener('click', () => copy(parts['method.citation'].textContent, parts['method.said']));
 
-  return function draw(events, recorded) {
-    const told = events.filter(({ kind }) => MILESTONES.has(kind)).length;
+  return function draw(events, recorded, isLost) {
+    const told = events.filter(({ kind }) => MILESTONES.has(kind)).length + Number(isLost);
     if (drawn?.events === events && drawn.told === told) return; // hundreds of tokens change nothing in it
     drawn = { events, told };
-    drawMethod(parts['method.text'], methodOf(events, recorded));
+    drawMethod(parts['method.text'], methodOf(events, recorded, isLost));
     const citation = citationOf(events, recorded);
     setText(parts['method.citation'], citation);
     setText(parts['method.said'], '');
@@ -187,7 +187,11 @@ function drawMethod(place, sections) {
     const section = document.createElement('section');
     setText(section.appendChild(document.createElement('h2')), title);
     const list = section.appendChild(document.createElement('ul'));
-    for (const line of lines) setText(list.appendChild(document.createElement('li')), line);
+    for (const line of lines) {
+      const item = list.appendChild(document.createElement('li'));
+      setText(item, line);
+      if (line.startsWith(VERDICT)) item.dataset.tells = 'flags'; // which a bet hides
+    }
     return section;
   }));
 }

@@ -32,5 +32,5 @@ function createPanels(board, parts, onOpen) {
   });
   draw();
 
-  return { set, draw };
+  return { draw };
 }

@@ -13,7 +13,7 @@ function drawScale(list, points, isKnown, onPick) {
     setText(asked, `${counted(point.fields, 'field')}, ${counted(point.choices, 'choice')}, ${point.mode}`);
     bar.style.setProperty('--share', isKnown(point) ? point.speed_up / most : 0);
     setText(ratio, isKnown(point) ? factor(point.speed_up) : '?');
-    setText(word, isKnown(point) ? [leadOf(point)[1], ...point.marks.map((mark) => MARKS.get(mark) ?? mark)].join(' ') : '');
+    setText(word, isKnown(point) ? [leadOf(point)[1], ...marksOf(point)].join(' ') : '');
     setTitle(button, `${point.title}: show this recording`);
     button.onclick = () => onPick(point);
   });

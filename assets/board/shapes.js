@@ -20,6 +20,7 @@ const pairOf = (isFirst, isSecond) => (value) => (
 
 const FIELD_SHAPE = {
   type: isText, choices: maybe(listOf(isScalar)), description: maybe(isText),
+  titles: maybe(listOf(isText)), depends_on: maybe(listOf(isText)),
 };
 
 const SHAPES = new Map(Object.entries({

@@ -60,8 +60,3 @@ function contentOf(text) {
   const runs = allowed.filter(({ id }, i) => allowed.findIndex((other) => other.id === id) === i).slice(0, MOST_KEPT);
   return { keepsOwn, runs: runs.map(({ id, scenario, log }) => ({ id, scenario, log })), lost: found.runs.length - runs.length };
 }
-
-// The lines of the page's own log that a saved trace has.
-function keptLines(log) {
-  return log.split('\n').filter((line) => line && SHAPES.has(JSON.parse(line).kind)).map((line) => `${line}\n`).join('');
-}

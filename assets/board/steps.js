@@ -11,7 +11,7 @@ function resultStep({ data, player, put }) {
     name: 'result',
     title: 'The result first',
     text: `${main.title}: ${counted(main.fields, 'field')}. Same model, same schema, same text. `
-      + `PCD took ${spoken(main.pcd_ms)}, the baseline ${spoken(main.ar_ms)}: ${factor(main.speed_up)} in this one run.`,
+      + `PCD took ${spoken(main.pcd_ms)}, the baseline ${spoken(main.ar_ms)}: ${headline(main)}.`,
     deed: 'Play or pause at 1×',
     enter() {
       put(data.main);
@@ -26,7 +26,7 @@ function resultStep({ data, player, put }) {
 function betStep({ board, data, player, put, draw, next }) {
   const { fields, answer, options, counts, sure, pcd_right: ours, ar_right: theirs } = data.bet;
   const bet = createBet(board.querySelector('[data-part="tour.options"]'), options.map(String), (i) => options[i] === answer);
-  const told = [...FLAGS].filter(([flag]) => counts[flag]).map(([flag, [, word]]) => `${counts[flag]} ${word}`);
+  const told = [...FLAGS].filter(([flag]) => flag !== 'same' && counts[flag]).map(([flag, [, word]]) => `${counts[flag]} ${word}`);
   const step = {
     name: 'bet',
     title: 'Your bet',
@@ -46,8 +46,8 @@ function betStep({ board, data, player, put, draw, next }) {
       bet.reveal();
       delete board.dataset.veil;
       step.deed = '';
-      step.said = `At ${answer} of ${fields}: ${told.join(', ')}. Agreement is not rightness.`
-        + (sure ? ` Of ${counted(sure, 'field')} whose value a careful reader is sure of, PCD has ${ours} right, the baseline ${theirs}.` : '');
+      step.said = `At ${answer} of ${fields}: ${told.join(', ')}. Agreement is not correctness.`
+        + (sure ? ` Of ${counted(sure, 'field')} with an answer noted in the scenario, PCD has ${ours} right, the baseline ${theirs}.` : '');
       draw();
     },
   };
@@ -131,7 +131,7 @@ function changeStep({ board, data, player, put, draw, next }) {
     enter() {
       put(data.main);
       player.press('full');
-      if (!bet.isOpen) put(change.id);
+      if (!bet.isOpen) put(change.id, true);
     },
     press() {
       if (!bet.isOpen) {
@@ -139,7 +139,7 @@ function changeStep({ board, data, player, put, draw, next }) {
         return;
       }
       bet.reveal();
-      put(change.id);
+      put(change.id, true);
       step.deed = '';
       step.text = `${counted(turns.length, 'field')} changed for PCD, ${change.ar_turns} for the baseline.`;
       step.notes = turns.map(({ name, was, now }) => `${name}: ${was} → ${now}`);
@@ -149,7 +149,7 @@ function changeStep({ board, data, player, put, draw, next }) {
   return step;
 }
 
-// Every recorded race as a point; the one that PCD gains least from is asked for first.
+// Every recorded race as a point; the one of the fewest fields is asked for first.
 function scaleStep({ board, data, put, draw, next }) {
   const { points } = data;
   const asked = points.at(-1); // the fewest fields, the longest list
@@ -175,8 +175,8 @@ function scaleStep({ board, data, put, draw, next }) {
       put(asked.id);
       step.deed = '';
       const most = points.reduce((one, other) => (other.speed_up > one.speed_up ? other : one));
-      step.said = `Measured with ${asked.longest} choices: ${points.filter(isAsked).map((point) => factor(point.speed_up)).join(' and ')}. `
-        + `The most here: ${factor(most.speed_up)}, ${counted(most.fields, 'field')}.`;
+      step.said = `Measured with ${asked.longest} choices: ${points.filter(isAsked).map(ratio).join(' and ')}. `
+        + `The most here: ${ratio(most)}, ${counted(most.fields, 'field')}. ${[...new Set(points.map(madeOn))].join('; ')}.`;
       draw();
     },
   };
@@ -184,6 +184,7 @@ function scaleStep({ board, data, put, draw, next }) {
 }
 
 function turnStep({ data, put, leave }) {
+  const caveats = caveatsOf(finalOf(eventsOf(data.logs[data.main].log))).filter(Boolean);
   return {
     name: 'turn',
     title: 'Your turn',
@@ -192,13 +193,26 @@ function turnStep({ data, put, leave }) {
       return `Put your own text and schema into the editors${way}, then Run (Ctrl or ⌘ with Enter). What this recording does not show:`;
     },
     deed: 'Run live',
-    notes: data.limits,
+    notes: [...caveats.slice(0, 3), ...caveats.slice(-2)], // of the answers, and of the ratio
     enter: () => put(data.main), // what its limits are of
     press() {
       leave();
       document.getElementById('run')?.click();
     },
   };
+}
+
+// The ratio of one run, with what it depends on.
+function headline(point) {
+  return `${ratio(point)}, n = 1, ${madeOn(point)}`;
+}
+
+function ratio({ speed_up: speedUp, mode, marks }) {
+  return [`${factor(speedUp)} against mode ${mode}`, ...marksOf({ marks })].join(' ');
+}
+
+function madeOn({ model, device }) {
+  return `${model} on ${device}`;
 }
 
 function spoken(ms) {

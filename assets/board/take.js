@@ -1,11 +1,11 @@
 // Take a run away: as a report, as its trace, as a table, as a picture, or as a link to its inputs. What is
 // taken is the run that is shown; each file has its method in it.
 
-// `shown()`: { events, log, recorded } of now; `askForLink()` asks the page for a link to its inputs, which answers
+// `shown()`: { events, log, recorded, lost } of now; `askForLink()` asks the page for a link to its inputs, which answers
 // with an event.
 function createTake(board, parts, { template, askForLink, shown }) {
   const makers = {
-    report: ['.html', 'text/html', (run) => reportOf({ ...run, log: traceLines(run.log).join(''), template })],
+    report: ['.html', 'text/html', (run) => reportOf({ ...run, log: savedLines(run.log).join(''), template })],
     trace: ['.trace.json', 'application/json', ({ events, log, recorded }) => traceText(events, log, recorded)],
     csv: ['.csv', 'text/csv', ({ events, recorded }) => csvOf(events, recorded)],
     card: ['.png', 'image/png', ({ events, recorded }) => cardOf(events, recorded, board.closest('.dark') ? 'dark' : 'light')],
@@ -21,9 +21,7 @@ function createTake(board, parts, { template, askForLink, shown }) {
   parts['take.share'].addEventListener('click', () => askForLink?.());
   parts['take.copy'].addEventListener('click', () => copy(parts['take.link'].value, parts['take.said'], parts['take.link']));
   addEventListener('sharelink', ({ detail }) => giveLink(JSON.parse(detail)));
-  for (const kind of ['input', 'change']) {
-    document.addEventListener(kind, ({ target }) => board.contains(target) || giveLink({})); // the link is of other inputs now
-  }
+  addEventListener('inputs', () => giveLink({})); // the link is of other inputs now
 
   function giveLink({ page, link = '', refused = '' }) {
     parts['take.made'].hidden = !link;
@@ -41,30 +39,24 @@ function createTake(board, parts, { template, askForLink, shown }) {
     for (const name of Object.keys(makers)) {
       parts[`take.${name}`].disabled = !run || !end || (end.state !== 'done' && name !== 'trace');
     }
-    setText(parts['take.note'], obstacle(run, end));
+    setText(parts['take.note'], obstacle(run, end, stageOf(shown())));
   };
 }
 
 // Why there is nothing to take, or only a part of it.
-function obstacle(run, end) {
+function obstacle(run, end, stage) {
   if (!run && end) return `Nothing was run, so there is nothing to take: ${end.message || end.state}`;
   if (!run) return 'There is no run to take yet: press Run, or choose a scenario that has a recording.';
+  if (stage === 'lost') return 'The run broke off: it has no end, and cannot be taken.';
   if (!end) return 'The run is not over: it can be taken when it is.';
   if (end.state === 'done') return 'Each file has the method in it, and opens without a network.';
   return `The run ${endedAs(end, (message) => ` (${message})`)}: it has no result to take, only the trace up to there.`;
 }
 
-// The lines of a log that a saved trace has, digit by digit as they came.
-function traceLines(log) {
-  return log.split('\n').filter((line) => line && !UNSAVED.has(JSON.parse(line).kind)).map((line) => `${line}\n`);
-}
-
-const UNSAVED = new Set(['prepared', 'loading', 'waiting', 'stopping', 'tick']); // of a page only
-
 // One document that core.trace reads: the method in words, and the events.
 function traceText(events, log, recorded) {
   const method = JSON.stringify(methodOf(events, recorded), null, 1);
-  return `{"method": ${method},\n"events": [\n${traceLines(log).map((line) => line.trimEnd()).join(',\n')}\n]}\n`;
+  return `{"method": ${method},\n"events": [\n${savedLines(log).map((line) => line.trimEnd()).join(',\n')}\n]}\n`;
 }
 
 function fileName(events, ending) {

@@ -22,7 +22,7 @@ const ENDINGS = new Map(Object.entries({
   end_of_turn: 'ended its turn',
   limit: '⚠ token limit',
   stopped: 'stopped',
-  lost: '⚠ connection lost',
+  lost: '⚠ broke off',
 }));
 
 const OUTCOMES = new Map(Object.entries({
@@ -76,7 +76,7 @@ function percent(share) {
 }
 
 function counted(count, one, several = `${one}s`) {
-  return `${(count ?? 0).toLocaleString('en')} ${count === 1 ? one : several}`;
+  return `${count.toLocaleString('en')} ${count === 1 ? one : several}`;
 }
 
 function factor(speedUp) {

@@ -1,7 +1,7 @@
-// The threshold: which decided fields would go through, and which to a person. It sorts by the share
-// among the allowed choices, and marks in the row what makes a share weak.
+// The threshold: which decided fields would go through, and which to a person. The share among the
+// allowed choices decides; it marks in the row what makes a share weak.
 
-const NOT_CALIBRATED = 'Sorted by the share among the allowed choices, which is not calibrated.';
+const NOT_CALIBRATED = 'Decided by the share among the allowed choices, which is not calibrated.';
 const LOWER_BOUND = 'A share with ≥ was read best-first and is a lower bound: it may be larger than it says.';
 
 function createThreshold(parts) {

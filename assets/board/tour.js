@@ -2,12 +2,14 @@
 // it opens, and asks for nothing more. Keys: → or PageDown on, ← or PageUp back, Space the step's own
 // deed, digits to pick, Escape to leave.
 
-function createTour(board, parts, player, visit, load) {
+// `show` puts a log on the board.
+function createTour(board, parts, { player, visit, show, load }) {
   let data; // what all steps are told from, once it was loaded
   let steps = [];
   let at = -1; // the step that is open
   let before; // what had the focus, and the speed of the replay
   let isOpen = false;
+  let opened = 0; // how often, so that an answer that comes late belongs to its own opening
 
   function drawOpener() {
     parts['tour.open'].hidden = !load;
@@ -19,6 +21,8 @@ function createTour(board, parts, player, visit, load) {
   async function open() {
     if (isOpen || !load || visit.isBusy) return;
     [isOpen, before] = [true, { focus: document.activeElement, speed: player.speed }];
+    const opening = (opened += 1);
+    const isStale = () => !isOpen || opening !== opened;
     parts.tour.hidden = false;
     drawOpener();
     draw({ title: 'The tour', text: 'Loading its recordings.' });
@@ -26,22 +30,22 @@ function createTour(board, parts, player, visit, load) {
     try {
       data ??= JSON.parse(await load(), exactIntegers);
     } catch {
-      if (isOpen) draw({ title: 'The tour could not be loaded', text: 'The page got no answer. Leave the tour, and open it again when the page is connected.' });
+      if (!isStale()) draw({ title: 'The tour could not be loaded', text: 'The page got no answer. Leave the tour, and open it again when the page is connected.' });
       return;
     }
-    if (!isOpen) return; // it was left meanwhile
+    if (isStale()) return; // it was left meanwhile
     if (visit.isBusy) {
       close();
       return;
     }
-    steps = stepsOf({ parts, board, data, player, put, draw: () => draw(steps[at]), leave, next: () => go(at + 1) });
+    steps = stepsOf({ board, data, player, put, draw: () => draw(steps[at]), leave, next: () => go(at + 1) });
     visit.go(data.logs[data.main], close);
     go(0);
   }
 
-  // Put on the board for the tour: it is no new visit.
-  function put(id) {
-    visit.stay(data.logs[id]);
+  // Put on the board for the tour: it is no new visit. `isBeside`: compared with the one that was there.
+  function put(id, isBeside = false) {
+    show({ ...data.logs[id], isBeside });
   }
 
   // Back to what the page had given.

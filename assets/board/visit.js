@@ -41,9 +41,6 @@ function createVisit(board, put) {
     go,
     back,
 
-    // Another log on the board, within the same visit.
-    stay: (log) => put(log),
-
     // Recorded and live, by turns: where there are both, of the same fields.
     swap() {
       const other = own?.recorded ? live : recording;
@@ -52,16 +49,10 @@ function createVisit(board, put) {
     },
 
     // Whether the page's own run goes on.
-    get isBusy() { return Boolean(own) && goesOn(own); },
+    get isBusy() { return Boolean(own) && stageOf(own) === 'going'; },
   };
 }
 
 function namesIn({ log }) {
   return JSON.stringify(JSON.parse(log.split('\n', 1)[0] || '{}').names);
-}
-
-// A line begins with its kind.
-function goesOn({ log }) {
-  const last = log.slice(log.lastIndexOf('\n', log.length - 2) + 1);
-  return last !== '' && !/^\{"kind": ?"(prepared|end)"/.test(last);
 }

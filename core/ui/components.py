@@ -21,10 +21,11 @@ from core.ui.sheet import Sheet
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
-# One function body for the browser: each part uses the ones before it.
+# One function body for the browser. A part's functions may use those of any other; what it does at once, those before.
 BOARD_PARTS = (
     "board/text.js",
     "board/fold.js",
+    "board/stage.js",
     "board/lost.js",
     "board/clock.js",
     "board/phases.js",
@@ -57,6 +58,9 @@ BOARD_PARTS = (
     "board/steps.js",
     "board/tour.js",
     "board/strip.js",
+    "board/summary.js",
+    "board/screen.js",
+    "board/reading.js",
     "board.js",
 )
 SHEET_PARTS = (

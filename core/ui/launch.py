@@ -29,7 +29,7 @@ _PARTS = (
 )
 _BOARD = ("board.css", *(f"board/{part}.css" for part in _PARTS))
 STYLES = ("page.css", "notice.css", "editor.css", *_BOARD, "benchmark.css", "accessibility.css", "connection.css")
-SCRIPTS = ("page.js", "accessibility.js", "kept.js", "connection.js")
+SCRIPTS = ("page.js", "accessibility.js", "typed.js", "kept.js", "connection.js")
 
 
 def launch(page: gr.Blocks, host: str, port: int) -> str:

@@ -16,7 +16,6 @@ from core.presets import Preset
 from core.schema import Choice
 from core.trace import Event, FieldDecided, LaneEnded, RowCompared, RunEnded, RunStarted
 from core.ui.log import Log
-from core.ui.modes import STYLES
 
 #: What a guess is offered.
 MOST_OPTIONS = 4
@@ -36,6 +35,8 @@ class Point:
     choices: int  # of all fields
     longest: int  # choices of the field that has most
     mode: str  # of the baseline
+    model: str
+    device: str
     pcd_ms: float
     ar_ms: float
     speed_up: float
@@ -83,7 +84,6 @@ class Tour:
     points: tuple[Point, ...]  # fewest fields last
     bet: Bet
     change: Change | None
-    limits: tuple[str, ...]  # what the main recording does not show
     logs: Mapping[str, Mapping[str, Any]]  # by id, as a board takes them
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +105,6 @@ def tour_of(presets: Iterable[Preset], recordings: Recorded) -> Tour | None:
         points=tuple(sorted(points, key=lambda point: (-point.fields, point.longest))),
         bet=_bet(main, recordings[main.id]),
         change=change,
-        limits=_limits(recordings[main.id]),
         logs={name: {"run": log.run, "log": log.lines, "recorded": True} for name, log in logs.items()},
     )
 
@@ -124,6 +123,7 @@ def teller(tour: Tour | None) -> list[Callable[[object], str]]:
 def _point(preset: Preset, events: Sequence[Event]) -> Point:
     ends = {event.lane: event.ms for event in events if isinstance(event, LaneEnded)}
     sizes = [len(field.choices) for field in preset.schema]
+    run = _run(events)
     end = next(event for event in events if isinstance(event, RunEnded))
     assert end.speed_up is not None, "both lanes of a recording are finished"
     return Point(
@@ -132,7 +132,9 @@ def _point(preset: Preset, events: Sequence[Event]) -> Point:
         fields=len(sizes),
         choices=sum(sizes),
         longest=max(sizes),
-        mode=_run(events).mode,
+        mode=run.mode,
+        model=run.model,
+        device=run.device,
         pcd_ms=ends["pcd"],
         ar_ms=ends["ar"],
         speed_up=end.speed_up,
@@ -188,17 +190,6 @@ def _change(preset: Preset, recordings: Recorded) -> Change | None:
         turns=turns,
         options=tuple(name for name in values if name in asked),
         ar_turns=sum(texts.get(name) != other_texts.get(name) for name in values),
-    )
-
-
-def _limits(events: Sequence[Event]) -> tuple[str, ...]:
-    run = _run(events)
-    where = ", ".join(filter(None, (run.machine, run.device, run.model, run.dtype)))
-    style = STYLES.get(run.style, run.style)
-    return (
-        f"One run (n = 1) of one user on {where}: elsewhere, or under load, the ratio is another.",
-        f"The baseline ran in mode {run.mode}, {style}, prefix cache {run.cache}: with another, the ratio is another.",
-        "Syntax and allowed values are guaranteed, that a value is right is not. Fields are decided independently.",
     )
 
 
