@@ -84,7 +84,8 @@ def opener(browser: Browser, url: str, script: str = "0", forgiven: tuple[str, .
     finally:
         for context in contexts:
             context.close()
-    assert [said for said in complaints if not any(word in said for word in forgiven)] == []
+    left = [said for said in complaints if not any(word in said for word in forgiven)]
+    assert left == [], left
 
 
 def part(page: Page, name: str) -> Locator:
