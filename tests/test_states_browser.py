@@ -35,7 +35,13 @@ IMPATIENT = """window.connectionTimes = {
   silence: 1500, answer: 400, dead: 4000, look: 100, retry: 200, thanks: 60_000,
 };"""
 #: What the console says of a broken network, whoever asks.
-BROKEN = ("Failed to load resource", "TypeError: network error", "Unexpected error", "AbortError: signal is aborted")
+BROKEN = (
+    "Failed to load resource",
+    "TypeError: network error",
+    "TypeError: Failed to fetch",
+    "Unexpected error",
+    "AbortError: signal is aborted",
+)
 EVIL = f"</script><img src=x onerror=window.__pwned=1> ${{window.__pwned=2}} {{{{x}}}} \u202e {HOSTILE}"
 
 
