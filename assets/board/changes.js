@@ -5,7 +5,8 @@ const HINT = 'Change one fact in the text and run again: the fields that change 
 
 function createChanges(parts) {
   let last; // the finished run that was shown last, at its end: what the page's next one is compared with
-  let given = {}; // the run that the page gave last: its id, the finished run before it, and what that was compared with
+  let lastBefore; // what that was compared with itself
+  let given = {}; // the run that the page gave last: its id, and the finished run before it
   let visited; // the finished run of a visit that was shown last
   let from; // where the run that is shown is from
   let before; // what the run that is shown is compared with
@@ -14,7 +15,7 @@ function createChanges(parts) {
   // `whence`: own, where the page gave the run. One of a visit was not made after the one that is shown, and is
   // compared with none; only beside is compared with the one before it in the same visit.
   function begin(id, whence) {
-    if (whence === 'own' && id !== given.id) given = { id, before: last, beforeThat: given.before };
+    if (whence === 'own' && id !== given.id) given = { id, before: last };
     before = { own: given.before, beside: visited }[whence];
     from = whence;
     judged = undefined;
@@ -45,7 +46,8 @@ function createChanges(parts) {
     const now = finalOf(events);
     if (from === 'own' || from === 'earlier') last = now;
     if (from !== 'own') visited = now;
-    else if (before && isSameRun(before, now)) before = given.before = given.beforeThat;
+    else if (before && isSameRun(before, now)) before = given.before = lastBefore;
+    else lastBefore = before;
   }
 
   // One that came to its end and was not shown.
