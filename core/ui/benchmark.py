@@ -146,7 +146,7 @@ def _choices(presets: Sequence[Preset]) -> Choices:
     modes = [(f"{name}: {mode.explained}", name) for name, mode in MODES.items()]
     styles = [(name.capitalize(), name) for name in STYLES]
     titles = [(preset.title, preset.id) for preset in presets]
-    quick = min(presets, key=lambda preset: len(preset.context))
+    quick = min(presets, key=lambda preset: sum(len(field.choices) for field in preset.schema))
     with gr.Column(elem_id="benchmark-choices"):
         return Choices(
             gr.CheckboxGroup(titles, value=[quick.id], label="Presets", elem_id="benchmark-presets"),
