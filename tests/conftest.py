@@ -35,8 +35,8 @@ def tiny(checkpoint: Callable[[str, str], Path]) -> Callable[..., TorchBackend]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests last: while Playwright is there its event loop runs, and `asyncio.run` is refused."""
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    """Those with the shared browser last: while Playwright is there its event loop runs, and no other can."""
+    items.sort(key=lambda item: "browser" in item.fixturenames)
 
 
 @pytest.fixture(scope="session")
