@@ -76,7 +76,9 @@ def complaints() -> Iterator[list[str]]:
     found: list[str] = []
     yield found
     # A page that a test has cut off asks for its server after a while; what a report asks for is told by its address.
-    assert [said for said in found if "ERR_INTERNET_DISCONNECTED" not in said] == []
+    # A page that goes in the middle of a run breaks gradio's stream off.
+    forgiven = ("ERR_INTERNET_DISCONNECTED", "AbortError: signal is aborted", "Connection errored out")
+    assert [said for said in found if not any(words in said for words in forgiven)] == []
 
 
 @pytest.fixture
@@ -584,8 +586,9 @@ def test_a_bad_link_gets_one_line_and_the_page_stays_usable(
     run_to_the_end(page)
 
 
-def test_each_bad_link_gets_its_own_line_where_the_page_stands(page: Page, url: str) -> None:
+def test_each_bad_link_gets_its_own_line(page: Page, url: str) -> None:
     for part_of, words in BAD_LINKS.items():
+        page.goto("about:blank")  # some links get the same words as the one before
         page.goto(f"{url}{part_of}")
         expect_refused(page, words)
     run_to_the_end(page)

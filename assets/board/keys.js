@@ -6,6 +6,7 @@ const MOVING = `input, ${TYPING}, [role="tab"]`; // take arrows
 const PRESSING = `button, a, summary, ${MOVING}, [role="row"], [role="button"]`; // take the space bar
 
 function isWanted({ target, key }) {
+  if (target.closest?.('.sheet')) return true; // the schema's table has keys of its own
   if (key === 'Escape') return target.ariaExpanded === 'true' || Boolean(target.closest?.('.panel'));
   return Boolean(target.closest?.(key === ' ' ? PRESSING : /^(Arrow|Page)/.test(key) ? MOVING : TYPING));
 }

@@ -47,7 +47,7 @@ function addPrinted(add, parent, sections) {
 
 // What both lanes were asked.
 function addAsked(add, parent, texts) {
-  const place = add(parent, 'section', { class: 'printed', 'aria-label': 'Text and schema' });
+  const place = add(parent, 'section', { class: 'asked', 'aria-label': 'Text and schema' });
   for (const [title, text] of Object.entries(texts)) {
     add(place, 'h2', {}, title);
     add(place, 'pre', {}, literal(text));

@@ -206,6 +206,7 @@ def _wire_kept(page: gr.Blocks, parts: Parts, presets: Sequence[Preset], drawn: 
     settings = list(vars(parts.settings).values())
     inputs = [parts.preset, parts.context, parts.schema, *settings]
     gr.on([part.change for part in inputs], None, inputs, None, js="(...values) => kept.note(values)", **AT_ONCE)
+    page.load(None, inputs, None, js="(...values) => kept.note(values)", **AT_ONCE)
     shown = [*inputs, parts.board]
     # In two steps, as for links: a load that has the inputs as its outputs disturbs who uses them meanwhile.
     waiting = gr.Textbox(visible="hidden", elem_id="kept-waiting")
