@@ -192,7 +192,8 @@ def test_where_the_page_is_not_connected_it_says_so_and_opens_later(open_page: O
 
 def test_a_tour_that_is_left_while_it_loads_and_opened_again_is_one_tour(open_page: OpenPage) -> None:
     page = open_page()
-    page.route("**/component_server*", lambda route: (page.wait_for_timeout(300), route.continue_()))
+    page.evaluate("""() => { const ask = window.fetch;
+        window.fetch = (...given) => new Promise((done) => setTimeout(() => done(ask(...given)), 300)); }""")
     for key in ("t", "Escape", "t"):
         page.keyboard.press(key)
     expect(part(page, "tour.title")).to_have_text(TITLES[0])
