@@ -36,7 +36,7 @@ BEATS = {event.phase: event.ms for event in RECORDED[MAIN] if isinstance(event, 
 PCD = next(event for event in RECORDED[MAIN] if isinstance(event, LaneEnded) and event.lane == "pcd")
 AR = next(event for event in RECORDED[MAIN] if isinstance(event, LaneEnded) and event.lane == "ar")
 EDGE = 0.002
-UNCONNECTED = ("ERR_INTERNET_DISCONNECTED", "Failed to fetch")
+UNCONNECTED = ("ERR_INTERNET_DISCONNECTED", "Failed to fetch", "Connection errored out")
 
 
 @pytest.fixture(scope="module")
