@@ -116,3 +116,13 @@ def test_before_its_decision_a_field_says_so_in_a_replay(page: Page) -> None:
     expect(part(page, "inspector.choices").locator("li")).to_have_count(0)
     part(page, "replay.full").click()
     expect(part(page, "inspector.choices").locator("li")).to_have_count(2)
+
+
+def test_a_key_that_the_baseline_made_up_is_said_to_be_none_of_pcds(page: Page) -> None:
+    page.locator("#run").click()
+    expect(part(page, "badge")).to_contain_text("LIVE")
+    expect_phase(page, "done")
+    page.locator(".rows.invented .row[data-field]").first.click()
+    expect(part(page, "inspector.facts")).to_have_text(
+        "The baseline made this key up: PCD decides the keys of the schema and no others."
+    )
