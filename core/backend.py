@@ -73,6 +73,27 @@ class TreeBatch:
             node = self.parents[node]
         return nodes[::-1]
 
+    def positions(self, start: int, causal: int) -> list[int]:
+        """Of `causal` tokens after `start` and of the nodes behind them, (causal + N,): a node's is its depth."""
+        return [*range(start, start + causal), *(start + causal + depth for depth in self.depths)]
+
+    def sight(self, causal: int) -> np.ndarray:
+        """Who sees whom among `causal` tokens and the nodes behind them, (causal + N, causal + N) bool."""
+        size = causal + len(self.tokens)
+        sight = np.zeros((size, size), dtype=bool)
+        sight[:causal, :causal] = np.tri(causal, dtype=bool)
+        sight[causal:, :causal] = True
+        for node, parent in enumerate(self.parents, start=causal):
+            if parent >= 0:
+                sight[node] = sight[causal + parent]
+            sight[node, node] = True
+        return sight
+
+    def branches(self, rows: Sequence[int]) -> list[list[int]]:
+        """The paths that hold every node of `rows`, none of them a part of another."""
+        inner = {ancestor for row in rows for ancestor in self.path(row)[:-1]}
+        return [self.path(row) for row in sorted(set(rows) - inner) if row >= 0]
+
 
 class Prefix(Protocol):
     """The model's state after some tokens; immutable once made."""

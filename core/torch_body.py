@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,11 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: What one pass may take beside the weights and the prefix.
-PASS_BYTES = 1 << 30
-#: Of one token's activations in one layer, in widths of the model: attention's inputs and outputs
-#: and three matrices of an MLP up to eight times as wide.
-ACTIVATION_WIDTHS = 32
+from core.pass_memory import room
+
 #: Values of each parameter that go into a fingerprint.
 FINGERPRINTED = 8
 
@@ -44,10 +40,8 @@ class Body:
         return output.last_hidden_state
 
     def room(self, length: int, copies: int) -> int:
-        """Tokens N that a masked pass after `length` has memory for: `copies` N (length + N) + N activations."""
-        pair = copies * self.dtype.itemsize
-        token = length * pair + ACTIVATION_WIDTHS * self.config.hidden_size * self.dtype.itemsize
-        return max(1, int((math.sqrt(token**2 + 4 * pair * PASS_BYTES) - token) / (2 * pair)))
+        """Tokens that a masked pass after `length` has memory for, with so many copies of its mask or scores."""
+        return room(length, copies, self.config.hidden_size, self.dtype.itemsize)
 
 
 def seal(length: int, nbytes: int, tensors: Iterable[Tensor]) -> int:

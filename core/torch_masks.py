@@ -44,8 +44,8 @@ class Masks:
 
     def trees(self, start: int, causal: int, trees: Sequence[TreeBatch]) -> Mask:
         """For `causal` tokens after `start` and the tree that follows them, in each row; the trees are of one size."""
-        sight = np.stack([tree_sight(causal, tree) for tree in trees])
-        return self._by_kind(start, sight, [tree_positions(start, causal, tree) for tree in trees], False)
+        sight = np.stack([tree.sight(causal) for tree in trees])
+        return self._by_kind(start, sight, [tree.positions(start, causal) for tree in trees], False)
 
     def _by_kind(self, start: int, sight: np.ndarray, positions: Sequence[Sequence[int]], plain: bool) -> Mask:
         end = max(map(max, positions)) + 1
@@ -70,21 +70,3 @@ class Masks:
             of = torch.cat([torch.arange(start, device=self._device).expand(rows, -1), at], dim=1)  # (B, P + N)
             mask[:, 0].masked_fill_(at[:, :, None] - of[:, None] >= window, lowest)
         return mask
-
-
-def tree_positions(start: int, causal: int, tree: TreeBatch) -> list[int]:
-    """The position (N,) of each new token: a node's is its depth in its own line."""
-    return [*range(start, start + causal), *(start + causal + depth for depth in tree.depths)]
-
-
-def tree_sight(causal: int, tree: TreeBatch) -> np.ndarray:
-    """Who sees whom among `causal` tokens and the tree behind them, (N, N) bool."""
-    size = causal + len(tree.tokens)
-    sight = np.zeros((size, size), dtype=bool)
-    sight[:causal, :causal] = np.tri(causal, dtype=bool)
-    sight[causal:, :causal] = True
-    for node, parent in enumerate(tree.parents, start=causal):
-        if parent >= 0:
-            sight[node] = sight[causal + parent]
-        sight[node, node] = True
-    return sight

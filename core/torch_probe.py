@@ -10,17 +10,29 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 from transformers import PreTrainedConfig
 
 from core.backend import ModelUnsupported, Strategy, TreeBatch
+from core.probe import (
+    CLOSE,
+    CLOSE_REAL,
+    CLOSE_REAL_BF16,
+    SMALL,
+    TELLING,
+    Expected,
+    Sample,
+    first_right,
+    largest_gap,
+    off,
+    sample_of,
+    share_moved,
+)
 from core.torch_attention import ATTENTION
 from core.torch_head import OutputHead
 from core.torch_rows import RowsReader
@@ -28,39 +40,6 @@ from core.torch_small import NotSmall, small_config, small_model
 from core.torch_tree import TreeReader
 
 log = logging.getLogger(__name__)
-
-#: Largest difference of two log-probabilities in float32: the same sums in another order. A wrong reading is off by 1e-1.
-CLOSE = 5e-4
-#: Largest share of the probability that may go to other tokens with real weights, in float32 and in bf16.
-CLOSE_REAL, CLOSE_REAL_BF16 = 1e-3, 0.25
-#: By how much an earlier token must move what follows a later one, or no reading would be told from another.
-TELLING = 1e-2
-
-Distance = Callable[[np.ndarray, np.ndarray], float]  # of two rows of log-probabilities
-Expected = dict[tuple[int, ...], np.ndarray]  # path after the text -> log-probabilities of what follows
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A text and what may follow it."""
-
-    text: tuple[int, ...]
-    paths: tuple[tuple[int, ...], ...]
-
-    @property
-    def cut(self) -> int:
-        return len(self.text) // 2
-
-
-SMALL = Sample((3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9), ((7, 2, 5, 3), (8, 2, 5, 7), (7, 2, 6), (7, 4)))
-#: For real weights: control tokens, which low ids often are, put them beside themselves.
-SENTENCE = "The form is filled in with one value for each key and nothing else, in this order: first the name, then"
-
-
-def sample_of(tokenizer: Any) -> Sample:
-    ids = tokenizer.encode(SENTENCE, add_special_tokens=False)
-    *text, a, b, c, d = ids
-    return Sample(tuple(text), ((a, b, c, d), (d, b, c), (a, b, d), (a, c)))
 
 
 @dataclass(frozen=True)
@@ -111,8 +90,8 @@ def reads_alike(reader: TreeReader | RowsReader, head: OutputHead, model: Any, t
     tree, ends = TreeBatch.of(sample.paths)
     expected = expected_of(model, sample)
     hidden, _ = reader.read(reader.prefill(sample.text, None), [], tree, ends, keep=False)
-    off = _off(head, hidden, [expected[path] for path in sample.paths], share_moved)
-    return off <= (CLOSE_REAL if reader.body.dtype == torch.float32 else CLOSE_REAL_BF16)
+    apart = off(head, hidden, [expected[path] for path in sample.paths], share_moved)
+    return apart <= (CLOSE_REAL if reader.body.dtype == torch.float32 else CLOSE_REAL_BF16)
 
 
 @cache
@@ -127,9 +106,9 @@ def _proved_small(kind: type[PreTrainedConfig], values: str, body: type, device:
     one, other = (expected[path[:3]] for path in SMALL.paths[:2])  # the same last tokens
     if largest_gap(one, other) < TELLING:
         raise NotSmall("a small one with random weights tells nothing")
-    trials = ((reading, small_model(kind, values, None, device)) for reading in READINGS)
+    trials = ((reading, _made(reading, small_model, kind, values, None, device)) for reading in READINGS)
     by = f"{plain.config.num_hidden_layers} random layers"
-    return _first_right(trials, SMALL, expected, largest_gap, CLOSE, by)
+    return first_right(trials, SMALL, expected, largest_gap, CLOSE, by)
 
 
 def _proved_real(model: Any, sample: Sample, trouble: str) -> tuple[Reading | None, str]:
@@ -138,35 +117,19 @@ def _proved_real(model: Any, sample: Sample, trouble: str) -> tuple[Reading | No
     close = CLOSE_REAL if exact else CLOSE_REAL_BF16
     loaded, expected = model.config._attn_implementation, expected_of(model, sample)
     trials = (
-        (reading, model)
+        (reading, _made(reading, lambda: model))
         for reading in (replace(reading, attention=reading.attention or loaded) for reading in READINGS)
         if exact or reading.strategy == "rows"
     )
-    return _first_right(trials, sample, expected, share_moved, close, f"real weights: {trouble}")
+    return first_right(trials, sample, expected, share_moved, close, f"real weights: {trouble}")
 
 
-def _first_right(
-    trials: Iterable[tuple[Reading, Any]], sample: Sample, expected: Expected, distance: Distance, close: float, by: str
-) -> tuple[Reading | None, str]:
-    """The first reading that is right of its model, and what was found."""
-    found: dict[str, Reading] = {}  # each outcome once
-    for reading, model in trials:
-        try:
-            off = differences(reading.reader(model), OutputHead(model), sample, expected, distance)
-            worst = np.max(list(off))  # nan where one is
-        except Exception as failure:  # of any model class: what cannot run is not the way to read it
-            outcome = f"fails ({' '.join(str(failure).split()) or type(failure).__name__})"
-        else:
-            outcome = f"within {worst:.0e} of plain forwards"
-            if worst <= close:
-                found[outcome] = reading
-                return reading, _told(found, by)
-        found.setdefault(outcome, reading)
-    return None, _told(found, by)
+def _made(reading: Reading, model_of: Callable[..., Any], *given: Any) -> Callable[[], tuple[Any, Any]]:
+    def make() -> tuple[Any, Any]:
+        model = model_of(*given)
+        return reading.reader(model), OutputHead(model)
 
-
-def _told(found: dict[str, Reading], by: str) -> str:
-    return f"{'; '.join(f'{reading} {outcome}' for outcome, reading in found.items())} ({by})"
+    return make
 
 
 def expected_of(model: Any, sample: Sample) -> Expected:
@@ -178,38 +141,3 @@ def expected_of(model: Any, sample: Sample) -> Expected:
         rows = logits.float().log_softmax(-1).cpu().numpy()
         expected |= {path[:depth]: row for depth, row in enumerate(rows)}
     return expected
-
-
-def differences(
-    reader: TreeReader | RowsReader, head: OutputHead, sample: Sample, expected: Expected, distance: Distance
-) -> Iterator[float]:
-    """How far each way to come to the same numbers is off."""
-    text, cut, path = sample.text, sample.cut, sample.paths[0]
-    tree, _ = TreeBatch.of(sample.paths)
-    nodes = range(len(tree.tokens))
-    truth = [expected[tuple(tree.tokens[step] for step in tree.path(node))] for node in nodes]
-
-    begun = reader.prefill(text[:cut], None)
-    seal = begun.seal()
-    hidden, kept = reader.read(begun, text[cut:], tree, nodes, keep=True)
-    yield _off(head, hidden, truth, distance)
-    for prefix, ids in ((kept, ()), (reader.prefill(text[cut:], begun), ()), (None, text)):
-        yield _off(head, reader.read(prefix, ids, tree, nodes, keep=False)[0], truth, distance)
-    yield _off(head, kept.hidden, [expected[()]], distance)
-    cache = reader.cache(kept)
-    yield _off(head, reader.append(cache, len(text), path[:2]), [expected[path[:2]]], distance)
-    yield _off(head, reader.append(cache, len(text) + 2, path[2:3]), [expected[path[:3]]], distance)
-    yield 0.0 if begun.seal() == seal else float("nan")
-
-
-def _off(head: OutputHead, hidden: Tensor, truth: Sequence[np.ndarray], distance: Distance) -> float:
-    rows = head.log_probabilities(hidden, [np.arange(len(row)) for row in truth])
-    return float(np.max([distance(row, true) for row, true in zip(rows, truth, strict=True)]))
-
-
-def largest_gap(one: np.ndarray, other: np.ndarray) -> float:
-    return np.abs(one - other).max()
-
-
-def share_moved(one: np.ndarray, other: np.ndarray) -> float:
-    return np.abs(np.exp(one) - np.exp(other)).sum() / 2

@@ -22,7 +22,8 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from core.backend import TreeBatch
-from core.torch_body import ACTIVATION_WIDTHS, PASS_BYTES, Body, seal, spread
+from core.pass_memory import ACTIVATION_WIDTHS, PASS_BYTES
+from core.torch_body import Body, seal, spread
 
 #: Values of each tensor that go into a seal.
 SEALED = 64
@@ -83,7 +84,7 @@ class RowsReader:
         if ids:
             prefix = self.prefill(ids, prefix)
         hidden: dict[int, Tensor] = {-1: prefix.hidden[0]} if prefix else {}  # node -> (width,)
-        branches = _branches(tree, rows)
+        branches = tree.branches(rows)
         at_once = self._rows_at_once(prefix, max((len(branch) for branch in branches), default=1))
         for first in range(0, len(branches), at_once):
             some = branches[first : first + at_once]
@@ -126,9 +127,3 @@ class RowsReader:
             for at in columns
         ]
         return torch.cat(parts, dim=1)
-
-
-def _branches(tree: TreeBatch, rows: Sequence[int]) -> list[list[int]]:
-    """The paths that hold every row, as nodes, none of them a part of another."""
-    inner = {ancestor for row in rows for ancestor in tree.path(row)[:-1]}
-    return [tree.path(row) for row in sorted(set(rows) - inner) if row >= 0]

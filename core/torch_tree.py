@@ -17,7 +17,7 @@ from core.backend import TreeBatch
 from core.torch_attention import ATTENTION, Appended, Concatenated, Growing, Kept
 from core.torch_body import Body, seal
 from core.torch_forest import is_cheaper_apart, padded, trees_of
-from core.torch_masks import FULL, SLIDING, Masks, tree_positions, windows_of
+from core.torch_masks import FULL, SLIDING, Masks, windows_of
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class TreeReader:
             return self._read_apart(prefix, tree, trees, rows), prefix if keep else None
         layers = self._layers(Kept if keep and ids else Concatenated, prefix)
         mask = self._masks.trees(start, len(ids), [tree])
-        hidden = self._forward([*ids, *tree.tokens], layers, mask, tree_positions(start, len(ids), tree))
+        hidden = self._forward([*ids, *tree.tokens], layers, mask, tree.positions(start, len(ids)))
         if keep and ids:
             prefix = self._kept(start + len(ids), layers, hidden[len(ids) - 1 : len(ids)].clone())
         if -1 in rows and not ids:  # the prompt's end is not in this pass
@@ -92,7 +92,7 @@ class TreeReader:
         """Hidden states (R, width), each of the trees in a row of its own."""
         some = [padded(tree, nodes, max(map(len, trees))) for nodes in trees]
         mask = self._masks.trees(prefix.length, 0, some)
-        positions = [tree_positions(prefix.length, 0, one) for one in some]
+        positions = [one.positions(prefix.length, 0) for one in some]
         cache = Cache(layers=self._layers(Concatenated, prefix))
         hidden = self.body([one.tokens for one in some], cache, positions, mask)  # (B, N, width)
         place = {node: (row, i) for row, nodes in enumerate(trees) for i, node in enumerate(nodes)}

@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM
 
-from core import torch_body, torch_forest, torch_masks, torch_probe, torch_rows
+from core import pass_memory, torch_forest, torch_masks, torch_probe, torch_rows
 from core.backend import ModelUnsupported, TreeBatch
 from core.engine_torch import TorchBackend
 from core.torch_attention import ATTENTION
@@ -355,9 +355,9 @@ def test_room_is_what_a_pass_has_memory_for(family, monkeypatch, name):
     backend = family(name).backend
     rooms = [backend.room(length) for length in (0, 1_000, 10_000, 1_000_000)]
     assert rooms == sorted(rooms, reverse=True) and rooms[0] > rooms[2] > rooms[3] >= 1
-    monkeypatch.setattr(torch_body, "PASS_BYTES", 4 << 30)
+    monkeypatch.setattr(pass_memory, "PASS_BYTES", 4 << 30)
     assert backend.room(0) == pytest.approx(2 * rooms[0], rel=0.1)  # masks are squares
-    monkeypatch.setattr(torch_body, "PASS_BYTES", 1)
+    monkeypatch.setattr(pass_memory, "PASS_BYTES", 1)
     assert backend.room(10) == 1
 
 

@@ -1,0 +1,91 @@
+"""What the two ways of reading an mlx-lm model share: the model below its output head, counted.
+
+B rows, N tokens
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten
+
+from core.backend import ModelUnsupported
+
+#: Values of each parameter that go into a fingerprint.
+FINGERPRINTED = 8
+
+
+class Body:
+    """The part of a model that makes hidden states."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.path = body_path(model)
+        self._module = module_at(model, self.path)
+        self.layers = len(model.layers)
+        self.dtype = float_type(model)
+        self.passes = 0
+
+    def __call__(self, ids: Sequence[Sequence[int]], cache: Sequence[Any]) -> mx.array:
+        """Hidden states (B, N, width) after the last norm; lazy, as all of MLX until `mx.eval`."""
+        self.passes += 1
+        return self._module(mx.array(ids), cache)
+
+
+def body_path(model: nn.Module) -> str:
+    """Where the module lies that owns the layers, such as `model` or `language_model.model`."""
+    for name, module in model.named_modules():
+        if name and dict.get(module, "layers") is not None and len(module.layers) == len(model.layers):
+            return name
+    raise ModelUnsupported(f"{type(model).__module__} keeps its layers in a way of its own; use --backend torch")
+
+
+def module_at(model: nn.Module, path: str) -> nn.Module:
+    for name in path.split("."):
+        model = getattr(model, name)
+    return model
+
+
+def with_part(module: nn.Module, path: str, part: nn.Module) -> nn.Module:
+    """A copy that shares all but the module at `path`."""
+    name, _, rest = path.partition(".")
+    copied = type(module).__new__(type(module))
+    dict.update(copied, module)
+    copied.__dict__.update(vars(module))
+    copied[name] = with_part(module[name], rest, part) if rest else part
+    return copied
+
+
+def float_type(model: nn.Module) -> mx.Dtype:
+    """What the model computes in: of quantised weights, the type of their scales."""
+    types = [value.dtype for _, value in tree_flatten(model.parameters())]
+    return next((dtype for dtype in types if mx.issubdtype(dtype, mx.floating)), mx.float32)
+
+
+def seal(length: int, nbytes: int, arrays: Iterable[mx.array]) -> int:
+    """A checksum of a prefix: of its sizes and of the values given."""
+    found = zlib.crc32(f"{length} {nbytes}".encode())
+    for array in arrays:
+        found = zlib.crc32(np.array(array.astype(mx.float32)).tobytes(), found)
+    return found
+
+
+def fingerprint(config: Mapping[str, Any], model: nn.Module) -> str:
+    """A hash of the configuration, and of each parameter's name, shape, type and some values."""
+    found = hashlib.sha256(json.dumps(dict(config), sort_keys=True, default=str).encode())
+    for name, value in tree_flatten(model.parameters()):
+        found.update(f"{name} {value.shape} {value.dtype}".encode())
+        found.update(np.array(spread(value, FINGERPRINTED).astype(mx.float32)).tobytes())
+    return found.hexdigest()[:32]
+
+
+def spread(array: mx.array, many: int) -> mx.array:
+    """About so many values from all over an array, the last one among them."""
+    flat = array.reshape(-1)
+    return flat[(flat.size - 1) % (step := max(1, flat.size // many)) :: step]
