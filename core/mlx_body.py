@@ -30,12 +30,22 @@ class Body:
         self._module = module_at(model, self.path)
         self.layers = len(model.layers)
         self.dtype = float_type(model)
+        self.heads_and_width = _heads_and_width(model)
         self.passes = 0
 
     def __call__(self, ids: Sequence[Sequence[int]], cache: Sequence[Any]) -> mx.array:
         """Hidden states (B, N, width) after the last norm; lazy, as all of MLX until `mx.eval`."""
         self.passes += 1
         return self._module(mx.array(ids), cache)
+
+
+def _heads_and_width(model: nn.Module) -> tuple[int, int]:
+    """Attention heads and the width of a hidden state; some configurations hold a text model's."""
+    args = model.args
+    values = {**(getattr(args, "text_config", None) or {}), **vars(args)}
+    return values.get("num_attention_heads") or values.get("n_heads") or 1, values.get("hidden_size") or values[
+        "d_model"
+    ]
 
 
 def body_path(model: nn.Module) -> str:

@@ -1,0 +1,161 @@
+"""MlxBackend: the two verbs and the decoder on MLX, Apple's framework, through mlx-lm's models.
+
+How a model is read is proved at load, by core/mlx_probe.py: a tree in one row (core/mlx_tree.py), or a row for
+each branch (core/mlx_rows.py). MLX ties its streams to the thread that loaded a model: every call belongs to one
+owner thread.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_map
+from mlx_lm.utils import load_config, load_model
+from transformers import AutoConfig, AutoTokenizer
+
+from core.backend import BackendMissing, Identity, ModelUnsupported, TreeBatch
+from core.mlx_body import fingerprint
+from core.mlx_config import as_mlx_reads_it
+from core.mlx_head import OutputHead
+from core.mlx_probe import Reader, reader_of, reads_alike
+from core.mlx_rows import RowsPrefix
+from core.mlx_tree import MlxPrefix
+
+DTYPES = {"bfloat16": mx.bfloat16, "float16": mx.float16, "float32": mx.float32}
+
+
+class MlxBackend:
+    """One model on this machine's MLX device."""
+
+    def __init__(self, model: nn.Module, tokenizer: Any, config: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.reader: Reader = reader_of(model, config, names, tokenizer)
+        self.head = OutputHead(model)
+        body = self.reader.body
+        if not reads_alike(self.reader, self.head, model, tokenizer):
+            raise ModelUnsupported(
+                f"this {config['model_type']} model is not read as its own forward reads it; load it again, "
+                "in another dtype, or use another model"
+            )
+        body.passes = 0
+        bits = config.get("quantization") or config.get("quantization_config") or {}
+        self.identity = Identity(
+            backend="mlx",
+            device=device_name(),
+            dtype=str(body.dtype).removeprefix("mlx.core.")
+            + (f", {bits['bits']}-bit weights" if "bits" in bits else ""),
+            window=_window_of(config),
+            vocab_size=self.head.size,
+            end_ids=_end_ids(config.get("eos_token_id"), tokenizer.eos_token_id),
+            strategy=self.reader.strategy,
+            fingerprint=fingerprint(config, model),
+        )
+
+    @property
+    def passes(self) -> int:
+        return self.reader.body.passes
+
+    @staticmethod
+    def accelerated() -> bool:
+        """Whether there is a GPU here: what `auto` models are chosen by."""
+        return mx.metal.is_available()
+
+    @classmethod
+    def load(cls, directory: Path, dtype: str = "auto") -> MlxBackend:
+        """Loads a folder in Hugging Face format or of mlx-lm's own, its quantised weights as they are.
+
+        `dtype`: auto (the weights' own), bfloat16, float16, float32.
+        """
+        if dtype not in ("auto", *DTYPES):
+            raise BackendMissing(f"dtype {dtype!r} is unknown; use auto, {', '.join(DTYPES)}")
+        try:
+            model, config = load_model(directory, lazy=True, model_config=as_mlx_reads_it(load_config(directory)))
+        except ValueError as failure:
+            raise ModelUnsupported(f"mlx-lm cannot load {directory.name}: {failure}; use --backend torch") from failure
+        if dtype != "auto":
+            model.update(tree_map(lambda value: _cast(value, DTYPES[dtype]), model.parameters()))
+        mx.eval(model.parameters())
+        names = AutoConfig.from_pretrained(directory, local_files_only=True).attribute_map
+        return cls(model, AutoTokenizer.from_pretrained(directory, local_files_only=True), config, names)
+
+    def prefill(self, ids: Sequence[int], after: MlxPrefix | RowsPrefix | None = None) -> MlxPrefix | RowsPrefix:
+        return self.reader.prefill(ids, after)
+
+    def read(
+        self,
+        prefix: MlxPrefix | RowsPrefix | None,
+        ids: Sequence[int],
+        tree: TreeBatch,
+        rows: Sequence[int],
+        wanted: Sequence[np.ndarray],
+        keep: bool = False,
+    ) -> tuple[list[np.ndarray], MlxPrefix | RowsPrefix | None]:
+        hidden, kept = self.reader.read(prefix, ids, tree, rows, keep)
+        return self.head.log_probabilities(hidden, wanted), kept
+
+    def room(self, length: int) -> int:
+        return self.reader.room(length)
+
+    def decoder(self, prefix: MlxPrefix | RowsPrefix) -> MlxDecoder:
+        return MlxDecoder(self.reader, self.head, prefix)
+
+    def synchronize(self) -> None:
+        mx.synchronize()
+
+
+class MlxDecoder:
+    """Greedy decoding after a prefix, in a state of its own."""
+
+    def __init__(self, reader: Reader, head: OutputHead, prefix: MlxPrefix | RowsPrefix) -> None:
+        assert prefix.hidden is not None, "a cut prefix has no last hidden state to decode from"
+        self._reader, self._head = reader, head
+        self._cache = reader.cache(prefix)
+        self._length = prefix.length
+        self._hidden = prefix.hidden
+
+    def choose(self, mask: np.ndarray | None = None) -> int:
+        logits = self._head.logits(self._hidden)[0]  # (V,)
+        if mask is not None:
+            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(logits)].astype(bool)
+            allowed = np.zeros(len(logits), dtype=bool)
+            allowed[: len(bits)] = bits
+            logits = mx.where(mx.array(allowed), logits, -mx.inf)
+        return int(mx.argmax(logits).item())
+
+    def append(self, ids: Sequence[int]) -> None:
+        self._hidden = self._reader.append(self._cache, self._length, ids)
+        self._length += len(ids)
+
+
+def device_name() -> str:
+    """The device as people know it: `Apple M3 Max`, `cpu (x86_64)`."""
+    if mx.metal.is_available():
+        return str(mx.device_info().get("device_name", "Apple GPU"))
+    return f"cpu ({platform.machine()})"
+
+
+def _cast(value: mx.array, dtype: mx.Dtype) -> mx.array:
+    """Packed weights stay packed."""
+    return value.astype(dtype) if mx.issubdtype(value.dtype, mx.floating) else value
+
+
+def _window_of(config: Mapping[str, Any]) -> int:
+    values = {**(config.get("text_config") or {}), **config}
+    stated = [values[name] for name in ("max_position_embeddings", "max_seq_len") if values.get(name)]
+    if not stated:
+        raise ModelUnsupported(
+            f"{config['model_type']} models do not state how many tokens they can read; "
+            "put max_position_embeddings into the folder's config.json"
+        )
+    return stated[0]
+
+
+def _end_ids(*given: int | list[int] | None) -> frozenset[int]:
+    return frozenset(i for ids in given if ids is not None for i in ([ids] if isinstance(ids, int) else ids))

@@ -1,0 +1,143 @@
+"""Which way of reading an mlx-lm model is right: tried out against plain forwards before it is used.
+
+As for torch (core/torch_probe.py): a small random model of the same class and the same kinds of layers is
+read both ways in float32. Where none can be made, the real one is tried.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten, tree_unflatten
+
+from core.backend import ModelUnsupported, TreeBatch
+from core.mlx_config import as_mlx_reads_it
+from core.mlx_head import OutputHead
+from core.mlx_rows import RowsReader
+from core.mlx_tree import TreeReader
+from core.probe import (
+    CLOSE,
+    CLOSE_REAL,
+    CLOSE_REAL_BF16,
+    SMALL,
+    TELLING,
+    Expected,
+    Sample,
+    first_right,
+    largest_gap,
+    off,
+    sample_of,
+    share_moved,
+)
+from core.small_config import NotSmall, small_values
+
+log = logging.getLogger(__name__)
+
+Reader = TreeReader | RowsReader
+READERS = {kind.strategy: kind for kind in (TreeReader, RowsReader)}  # from the fastest on
+
+
+def reader_of(model: nn.Module, config: Mapping[str, Any], names: Mapping[str, str], tokenizer: Any) -> Reader:
+    """The fastest way to read this model that is right. `config`: its values, `names`: its class's own names for them.
+
+    Raises `ModelUnsupported`.
+    """
+    try:
+        strategy, reason = _proved_small(type(model), type(model.args), config, names)
+    except NotSmall as trouble:
+        strategy, reason = _proved_real(model, sample_of(tokenizer), " ".join(str(trouble).split()))
+    if strategy is None:
+        raise ModelUnsupported(
+            f"{config['model_type']} models are not read right by mlx-lm ({reason}); "
+            "use --backend torch, or another model, such as Qwen2.5, Llama 3 or SmolLM2"
+        )
+    log.info("reading %s by %s: %s", config["model_type"], strategy, reason)
+    return READERS[strategy](model)
+
+
+def reads_alike(reader: Reader, head: OutputHead, model: nn.Module, tokenizer: Any) -> bool:
+    """Whether the real weights give what the model's own forward gives: a gross error in loading does not pass."""
+    sample = sample_of(tokenizer)
+    sample = Sample(sample.text, sample.paths[:2])
+    tree, ends = TreeBatch.of(sample.paths)
+    expected = expected_of(model, sample)
+    hidden, _ = reader.read(reader.prefill(sample.text, None), [], tree, ends, keep=False)
+    apart = off(head, hidden, [expected[path] for path in sample.paths], share_moved)
+    return apart <= _close_real(reader.body.dtype)
+
+
+def small_model(kind: type[nn.Module], arguments: type, config: Mapping[str, Any], names: Mapping[str, str]) -> Any:
+    """A random float32 model of the class, the same each time. Raises `NotSmall`."""
+    try:
+        values = small_values({**config, **(config.get("text_config") or {})}, names)
+        values.pop("text_config", None)
+        values.pop("quantization", None)
+        model = kind(arguments.from_dict(as_mlx_reads_it(values)))
+        if values.get("tie_word_embeddings") and hasattr(model, "sanitize"):
+            model.sanitize({})  # Gemma learns there that its head is tied
+    except Exception as failure:  # of any model class: one that cannot be made small is tried as it is
+        raise NotSmall(f"no small one can be made ({failure})") from failure
+    drawn = {name: _random(i, name, value) for i, (name, value) in enumerate(tree_flatten(model.parameters()))}
+    model.update(tree_unflatten(list(drawn.items())))
+    return model.eval()
+
+
+def _random(number: int, name: str, value: mx.array) -> mx.array:
+    """Matrices far from even, so that a wrong reading shows; biases too. Norms stay as they are made."""
+    value = value.astype(mx.float32)
+    if value.ndim < 2 and not name.endswith("bias"):
+        return value
+    width = 1.5 / math.sqrt(value.shape[-1])
+    return width * mx.random.normal(value.shape, key=mx.random.key(number))
+
+
+def _proved_small(
+    kind: type[nn.Module], arguments: type, config: Mapping[str, Any], names: Mapping[str, str]
+) -> tuple[str | None, str]:
+    plain = small_model(kind, arguments, config, names)
+    try:
+        expected = expected_of(plain, SMALL)
+    except Exception as failure:  # of any model class: the real one may run
+        raise NotSmall(f"a small one does not run ({failure})") from failure
+    one, other = (expected[path[:3]] for path in SMALL.paths[:2])  # the same last tokens
+    if largest_gap(one, other) < TELLING:
+        raise NotSmall("a small one with random weights tells nothing")
+    trials = ((strategy, _made(strategy, small_model, kind, arguments, config, names)) for strategy in READERS)
+    return first_right(trials, SMALL, expected, largest_gap, CLOSE, f"{len(plain.layers)} random layers")
+
+
+def _proved_real(model: nn.Module, sample: Sample, trouble: str) -> tuple[str | None, str]:
+    """The same with the real weights: in 16 bits they cannot tell a tree that is a little wrong."""
+    body_type = RowsReader(model).body.dtype
+    exact, expected = body_type == mx.float32, expected_of(model, sample)
+    strategies = READERS if exact else ("rows",)
+    trials = ((strategy, _made(strategy, lambda: model)) for strategy in strategies)
+    return first_right(trials, sample, expected, share_moved, _close_real(body_type), f"real weights: {trouble}")
+
+
+def _close_real(dtype: mx.Dtype) -> float:
+    return CLOSE_REAL if dtype == mx.float32 else CLOSE_REAL_BF16
+
+
+def _made(strategy: str, model_of: Callable[..., Any], *given: Any) -> Callable[[], tuple[Any, Any]]:
+    def make() -> tuple[Any, Any]:
+        model = model_of(*given)
+        return READERS[strategy](model), OutputHead(model)
+
+    return make
+
+
+def expected_of(model: nn.Module, sample: Sample) -> Expected:
+    """By the model's own forward, without a cache."""
+    expected: Expected = {}
+    for path in sample.paths:
+        logits = model(mx.array([[*sample.text, *path]]))[0, len(sample.text) - 1 :].astype(mx.float32)
+        rows = np.array(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
+        expected |= {path[:depth]: row for depth, row in enumerate(rows)}
+    return expected
