@@ -9,6 +9,7 @@ import signal
 import sys
 from tempfile import TemporaryDirectory
 
+from core.backends import NAMES
 from core.engine import default_of
 from core.models import ModelNotFound, require_known
 from core.presets import PresetError, load_presets
@@ -47,7 +48,7 @@ def flags() -> argparse.ArgumentParser:
     # A Space passes no flags; PCD_* and Gradio's own variable are its way to choose.
     names = "a name of python -m core.models, a hub id, a path, or none"
     parser.add_argument("--model", default=default_of("MODEL"), help=names)
-    parser.add_argument("--backend", default=default_of("BACKEND"), choices=["auto", "torch"])
+    parser.add_argument("--backend", default=default_of("BACKEND"), choices=NAMES)
     parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=_port, default=7860)

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
-from core.backend import Backend, BackendMissing, Prefix, room_after
+from core.backend import Backend, ModelUnsupported, Prefix, room_after
+from core.backends import candidates
 from core.baseline import run_baseline, write
 from core.grammar import MODES, Grammars, Mode
 from core.many import ManyContexts
@@ -92,18 +93,31 @@ class Engine:
 
         Raises `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`.
         """
-        kind = _backend_class(backend)
-        found = resolve(name, offline=offline, accelerator=kind.accelerated(), progress=progress)
-        progress(f"loading {found.name}", None)
-        owner = Owner()
+        owner, refused = Owner(), ""
+        for candidate in candidates(backend):
+            found = resolve(
+                name,
+                offline=offline,
+                accelerator=candidate.kind.accelerated(),
+                mlx=candidate.mlx,
+                progress=progress,
+            )
+            why = "; ".join(filter(None, (found.why, candidate.why, refused)))
+            progress(f"loading {found.name}", None)
 
-        def loaded(job: Job) -> Engine:
-            engine = cls(kind.load(found.directory, dtype=dtype), found.name, found.why, owner)
-            progress(f"warming up {found.name}", None)
-            engine.warm_up()
-            return engine
+            def loaded(job: Job) -> Engine:
+                engine = cls(candidate.kind.load(found.directory, dtype=dtype), found.name, why, owner)
+                progress(f"warming up {found.name}", None)
+                engine.warm_up()
+                return engine
 
-        return owner.submit(loaded).result()
+            try:
+                return owner.submit(loaded).result()
+            except ModelUnsupported as problem:  # torch may read what MLX does not
+                if not candidate.mlx or backend != "auto":
+                    raise
+                refused = f"MLX: {problem}"
+        raise ModelUnsupported(refused)
 
     def run_parallel(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Result:
         """Decides every field of the schema.
@@ -326,11 +340,3 @@ def default_engine() -> Engine:
 def default_of(setting: str) -> str:
     """PCD_MODEL, PCD_BACKEND or PCD_DTYPE, `auto` where it is not set."""
     return os.environ.get(f"PCD_{setting}") or "auto"
-
-
-def _backend_class(name: str) -> Any:
-    if name not in ("auto", "torch"):
-        raise BackendMissing(f"backend {name!r} is not there; use auto or torch")
-    from core.engine_torch import TorchBackend  # here: `core` imports without torch
-
-    return TorchBackend
