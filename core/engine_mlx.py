@@ -7,8 +7,9 @@ owner thread.
 
 from __future__ import annotations
 
+import logging
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,11 @@ from core.mlx_config import as_mlx_reads_it
 from core.mlx_head import OutputHead
 from core.mlx_probe import Reader, reader_of, reads_alike
 from core.mlx_rows import RowsPrefix
+from core.mlx_small import Kind
 from core.mlx_tree import MlxPrefix
+from core.mlx_window import require_stated_layers, unkept_window
+
+log = logging.getLogger(__name__)
 
 DTYPES = {"bfloat16": mx.bfloat16, "float16": mx.float16, "float32": mx.float32}
 
@@ -33,15 +38,16 @@ DTYPES = {"bfloat16": mx.bfloat16, "float16": mx.float16, "float32": mx.float32}
 class MlxBackend:
     """One model on this machine's MLX device."""
 
-    def __init__(self, model: nn.Module, tokenizer: Any, config: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    def __init__(self, model: nn.Module, tokenizer: Any, kind: Kind) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.reader: Reader = reader_of(model, config, names, tokenizer)
+        require_stated_layers(model, kind)
+        self.reader: Reader = reader_of(model, kind, tokenizer)
         self.head = OutputHead(model)
-        body = self.reader.body
+        body, config = self.reader.body, kind.config
         if not reads_alike(self.reader, self.head, model, tokenizer):
             raise ModelUnsupported(
-                f"this {config['model_type']} model is not read as its own forward reads it; load it again, "
+                f"this {kind.name} model is not read as its own forward reads it; load it again, "
                 "in another dtype, or use another model"
             )
         body.passes = 0
@@ -51,7 +57,7 @@ class MlxBackend:
             device=device_name(),
             dtype=str(body.dtype).removeprefix("mlx.core.")
             + (f", {bits['bits']}-bit weights" if "bits" in bits else ""),
-            window=_window_of(config),
+            window=_window_of(kind),
             vocab_size=self.head.size,
             end_ids=_end_ids(config.get("eos_token_id"), tokenizer.eos_token_id),
             strategy=self.reader.strategy,
@@ -75,15 +81,18 @@ class MlxBackend:
         """
         if dtype not in ("auto", *DTYPES):
             raise BackendMissing(f"dtype {dtype!r} is unknown; use auto, {', '.join(DTYPES)}")
+        names = AutoConfig.from_pretrained(directory, local_files_only=True).attribute_map
         try:
-            model, config = load_model(directory, lazy=True, model_config=as_mlx_reads_it(load_config(directory)))
-        except ValueError as failure:
-            raise ModelUnsupported(f"mlx-lm cannot load {directory.name}: {failure}; use --backend torch") from failure
+            read = as_mlx_reads_it(load_config(directory), names)
+            model, config = load_model(directory, lazy=True, model_config=read)
+        except (ValueError, TypeError) as failure:  # of a class that is not there, and of values that it misses
+            reason = " ".join(str(failure).split())[:200]
+            raise ModelUnsupported(f"mlx-lm cannot load {directory.name}: {reason}; use --backend torch") from failure
         if dtype != "auto":
             model.update(tree_map(lambda value: _cast(value, DTYPES[dtype]), model.parameters()))
         mx.eval(model.parameters())
-        names = AutoConfig.from_pretrained(directory, local_files_only=True).attribute_map
-        return cls(model, AutoTokenizer.from_pretrained(directory, local_files_only=True), config, names)
+        kind = Kind(type(model), type(model.args), config, names)
+        return cls(model, AutoTokenizer.from_pretrained(directory, local_files_only=True), kind)
 
     def prefill(self, ids: Sequence[int], after: MlxPrefix | RowsPrefix | None = None) -> MlxPrefix | RowsPrefix:
         return self.reader.prefill(ids, after)
@@ -146,15 +155,18 @@ def _cast(value: mx.array, dtype: mx.Dtype) -> mx.array:
     return value.astype(dtype) if mx.issubdtype(value.dtype, mx.floating) else value
 
 
-def _window_of(config: Mapping[str, Any]) -> int:
-    values = {**(config.get("text_config") or {}), **config}
-    stated = [values[name] for name in ("max_position_embeddings", "max_seq_len") if values.get(name)]
+def _window_of(kind: Kind) -> int:
+    stated = [kind.values[name] for name in ("max_position_embeddings", "max_seq_len") if kind.values.get(name)]
     if not stated:
         raise ModelUnsupported(
-            f"{config['model_type']} models do not state how many tokens they can read; "
+            f"{kind.name} models do not state how many tokens they can read; "
             "put max_position_embeddings into the folder's config.json"
         )
-    return stated[0]
+    window = unkept_window(kind)
+    if window is None or window >= stated[0]:
+        return stated[0]
+    log.info("mlx-lm keeps no sliding window of %s models: texts may have %d tokens at most", kind.name, window)
+    return window
 
 
 def _end_ids(*given: int | list[int] | None) -> frozenset[int]:

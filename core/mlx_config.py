@@ -3,6 +3,7 @@
 transformers 5 writes the rotary settings into `rope_parameters` and the kinds of layers into
 `layer_types`; most classes of mlx-lm read `rope_theta`, `rope_scaling` and a pattern, and take
 their own defaults, without a word, where they find none: SmolLM2's base of 100,000 becomes 10,000.
+The number of experts has changed its name too.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from core.backend import ModelUnsupported
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
-def as_mlx_reads_it(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The same configuration with the older names beside the newer; what is stated under them is kept."""
+def as_mlx_reads_it(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The same configuration with the older names beside the newer; what is stated under them is kept.
+
+    `names` is the configuration class's own name of a common one, as transformers maps them.
+    """
     read = dict(config)
     if isinstance(config.get("text_config"), Mapping):
-        read["text_config"] = as_mlx_reads_it(config["text_config"])
-    older = _rotary(config.get("rope_parameters") or {}) | _pattern(config)
+        read["text_config"] = as_mlx_reads_it(config["text_config"], names)
+    older = {common: config[own] for common, own in names.items() if own in config}
+    older |= _rotary(config.get("rope_parameters") or {}) | _pattern(config)
     return older | {name: value for name, value in read.items() if value is not None or name not in older}
 
 

@@ -84,6 +84,7 @@ class _Given(nn.Module):
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         dict.update(self, body)  # Gemma ties its head to the embedding that it finds there
+        self.__dict__.update(vars(body))  # and Cohere looks up its scale
         self.hidden = _NO_IDS
 
     def __call__(self, *args: Any, **kwargs: Any) -> mx.array:

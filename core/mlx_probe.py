@@ -7,19 +7,17 @@ read both ways in float32. Where none can be made, the real one is tried.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from mlx.utils import tree_flatten, tree_unflatten
 
 from core.backend import ModelUnsupported, TreeBatch
-from core.mlx_config import as_mlx_reads_it
 from core.mlx_head import OutputHead
 from core.mlx_rows import RowsReader
+from core.mlx_small import Kind
 from core.mlx_tree import TreeReader
 from core.probe import (
     CLOSE,
@@ -35,7 +33,7 @@ from core.probe import (
     sample_of,
     share_moved,
 )
-from core.small_config import NotSmall, small_values
+from core.small_config import NotSmall
 
 log = logging.getLogger(__name__)
 
@@ -43,21 +41,18 @@ Reader = TreeReader | RowsReader
 READERS = {kind.strategy: kind for kind in (TreeReader, RowsReader)}  # from the fastest on
 
 
-def reader_of(model: nn.Module, config: Mapping[str, Any], names: Mapping[str, str], tokenizer: Any) -> Reader:
-    """The fastest way to read this model that is right. `config`: its values, `names`: its class's own names for them.
-
-    Raises `ModelUnsupported`.
-    """
+def reader_of(model: nn.Module, kind: Kind, tokenizer: Any) -> Reader:
+    """The fastest way to read this model that is right. Raises `ModelUnsupported`."""
     try:
-        strategy, reason = _proved_small(type(model), type(model.args), config, names)
+        strategy, reason = _proved_small(kind)
     except NotSmall as trouble:
         strategy, reason = _proved_real(model, sample_of(tokenizer), " ".join(str(trouble).split()))
     if strategy is None:
         raise ModelUnsupported(
-            f"{config['model_type']} models are not read right by mlx-lm ({reason}); "
+            f"{kind.name} models are not read right by mlx-lm ({reason}); "
             "use --backend torch, or another model, such as Qwen2.5, Llama 3 or SmolLM2"
         )
-    log.info("reading %s by %s: %s", config["model_type"], strategy, reason)
+    log.info("reading %s by %s: %s", kind.name, strategy, reason)
     return READERS[strategy](model)
 
 
@@ -72,35 +67,8 @@ def reads_alike(reader: Reader, head: OutputHead, model: nn.Module, tokenizer: A
     return apart <= _close_real(reader.body.dtype)
 
 
-def small_model(kind: type[nn.Module], arguments: type, config: Mapping[str, Any], names: Mapping[str, str]) -> Any:
-    """A random float32 model of the class, the same each time. Raises `NotSmall`."""
-    try:
-        values = small_values({**config, **(config.get("text_config") or {})}, names)
-        values.pop("text_config", None)
-        values.pop("quantization", None)
-        model = kind(arguments.from_dict(as_mlx_reads_it(values)))
-        if values.get("tie_word_embeddings") and hasattr(model, "sanitize"):
-            model.sanitize({})  # Gemma learns there that its head is tied
-    except Exception as failure:  # of any model class: one that cannot be made small is tried as it is
-        raise NotSmall(f"no small one can be made ({failure})") from failure
-    drawn = {name: _random(i, name, value) for i, (name, value) in enumerate(tree_flatten(model.parameters()))}
-    model.update(tree_unflatten(list(drawn.items())))
-    return model.eval()
-
-
-def _random(number: int, name: str, value: mx.array) -> mx.array:
-    """Matrices far from even, so that a wrong reading shows; biases too. Norms stay as they are made."""
-    value = value.astype(mx.float32)
-    if value.ndim < 2 and not name.endswith("bias"):
-        return value
-    width = 1.5 / math.sqrt(value.shape[-1])
-    return width * mx.random.normal(value.shape, key=mx.random.key(number))
-
-
-def _proved_small(
-    kind: type[nn.Module], arguments: type, config: Mapping[str, Any], names: Mapping[str, str]
-) -> tuple[str | None, str]:
-    plain = small_model(kind, arguments, config, names)
+def _proved_small(kind: Kind) -> tuple[str | None, str]:
+    plain = kind.small()
     try:
         expected = expected_of(plain, SMALL)
     except Exception as failure:  # of any model class: the real one may run
@@ -108,7 +76,7 @@ def _proved_small(
     one, other = (expected[path[:3]] for path in SMALL.paths[:2])  # the same last tokens
     if largest_gap(one, other) < TELLING:
         raise NotSmall("a small one with random weights tells nothing")
-    trials = ((strategy, _made(strategy, small_model, kind, arguments, config, names)) for strategy in READERS)
+    trials = ((strategy, _made(strategy, kind.small)) for strategy in READERS)
     return first_right(trials, SMALL, expected, largest_gap, CLOSE, f"{len(plain.layers)} random layers")
 
 
@@ -125,9 +93,9 @@ def _close_real(dtype: mx.Dtype) -> float:
     return CLOSE_REAL if dtype == mx.float32 else CLOSE_REAL_BF16
 
 
-def _made(strategy: str, model_of: Callable[..., Any], *given: Any) -> Callable[[], tuple[Any, Any]]:
+def _made(strategy: str, model_of: Callable[[], nn.Module]) -> Callable[[], tuple[Any, Any]]:
     def make() -> tuple[Any, Any]:
-        model = model_of(*given)
+        model = model_of()
         return READERS[strategy](model), OutputHead(model)
 
     return make
