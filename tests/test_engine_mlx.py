@@ -1,0 +1,398 @@
+"""MLX: what is its own. What it shares with torch is in test_families, by the same tests, and in test_check."""
+
+import json
+import shutil
+import threading
+from functools import cache
+
+import numpy as np
+import pytest
+
+mx = pytest.importorskip("mlx.core", reason="mlx is not installed")
+pytest.importorskip("mlx_lm", reason="mlx-lm is not installed")
+
+import mlx.nn as nn  # noqa: E402
+from mlx_lm.utils import load_config, load_model, quantize_model, save_config, save_model  # noqa: E402
+
+from core import conformance, mlx_probe, mlx_rows, mlx_tree, mlx_window  # noqa: E402
+from core.backend import ModelUnsupported, TreeBatch  # noqa: E402
+from core.engine import Engine  # noqa: E402
+from core.engine_mlx import MlxBackend  # noqa: E402
+from core.mlx_config import as_mlx_reads_it  # noqa: E402
+from core.mlx_probe import READERS  # noqa: E402
+from core.mlx_tree import Growing, PerToken, TreeReader  # noqa: E402
+from core.small_config import NotSmall  # noqa: E402
+from tests.families import CLOSE, PATHS, SHAPE, TEXT, TREE, Family, checkpoint, loaded, saved  # noqa: E402
+
+EVERY = [np.arange(100)] * len(TREE.tokens)
+NODES = range(len(TREE.tokens))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return cache(lambda name: checkpoint(tmp_path_factory.mktemp("mlx"), name))
+
+
+@pytest.fixture(scope="module")
+def llama(folder):
+    return Family.of("llama", folder("llama"), "mlx")
+
+
+def changed(folder, copy, **values):
+    """A copy of a checkpoint with other values in its configuration."""
+    shutil.copytree(folder, copy)
+    config = json.loads((folder / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | values))
+    return copy
+
+
+# --- the same decisions ---
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma 3", "lfm2", "falcon-h1"])
+def test_torch_and_mlx_decide_alike(folder, name):
+    """`lfm2` and `falcon-h1` are hybrids. Scores are those at the forks, summed along a choice's line."""
+    torch_engine, mlx_engine = (Engine(loaded(folder(name), framework), name) for framework in ("torch", "mlx"))
+    assert mlx_engine.backend.identity.strategy == torch_engine.backend.identity.strategy
+    for text in conformance.TEXTS:
+        one, other = (
+            engine.run_parallel(text, conformance.SMALL, complete=True) for engine in (torch_engine, mlx_engine)
+        )
+        assert one.values == other.values
+        for a, b in zip(one.decisions, other.decisions, strict=True):
+            assert a.scores == pytest.approx(b.scores, abs=1e-3)
+            assert a.candidate_mass == pytest.approx(b.candidate_mass, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma 3", "lfm2"])
+def test_a_small_model_keeps_every_promise_in_mlx(folder, name):
+    verdicts = dict(conformance.run(Engine(loaded(folder(name), "mlx"), name), conformance.CHECKS))
+    assert {check: verdict.level for check, verdict in verdicts.items()} == dict.fromkeys(conformance.CHECKS, "PASS")
+    assert "allowed 0.001 in float32" in verdicts["oracle"].measured
+
+
+# --- what a load proves ---
+
+
+def by_place(self, start, causal):
+    """Positions as if a tree were a line."""
+    return list(range(start, start + causal + len(self.tokens)))
+
+
+def blind(self, causal):
+    """As if everything behind a text saw everything before it, siblings too."""
+    return np.tri(causal + len(self.tokens), dtype=bool)
+
+
+def at_one_place(self, x, offset=0, **given):
+    return self.rotary(x, offset=offset if not isinstance(offset, mx.array) else offset[0], **given)
+
+
+@pytest.mark.parametrize(
+    "owner, method, wrong",
+    [(TreeBatch, "positions", by_place), (TreeBatch, "sight", blind), (PerToken, "__call__", at_one_place)],
+)
+def test_a_tree_that_is_read_wrongly_is_found_out_and_rows_are_read(folder, monkeypatch, caplog, owner, method, wrong):
+    monkeypatch.setattr(owner, method, wrong)
+    with caplog.at_level("INFO", logger="core.mlx_probe"):
+        family = Family.of("llama", folder("llama"), "mlx")
+    assert family.backend.identity.strategy == "rows"
+    assert "reading llama by rows: tree within" in caplog.text and "; rows within" in caplog.text
+    family.assert_close(family.read(family.backend.prefill(TEXT), [])[0], family.after(*TEXT))
+
+
+def test_a_model_that_no_way_of_reading_is_right_for_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(TreeBatch, "positions", by_place)
+    monkeypatch.delitem(READERS, "rows")
+    with pytest.raises(
+        ModelUnsupported, match=r"^llama models are not read right by mlx-lm \(tree within .*\); use "
+    ) as e:
+        loaded(folder("llama"), "mlx")
+    assert "\n" not in str(e.value)
+
+
+def test_a_model_that_cannot_be_made_small_is_tried_itself(folder, monkeypatch):
+    def not_small(self, **changed):
+        raise NotSmall("it is one of its kind")
+
+    monkeypatch.setattr(mlx_probe.Kind, "small", not_small)
+    assert loaded(folder("llama"), "mlx").identity.strategy == "tree"
+    halves = loaded(folder("llama"), "mlx", dtype="bfloat16")
+    assert halves.identity.strategy == "rows"  # bf16 cannot tell a tree that is a little wrong
+
+
+def test_weights_that_are_not_read_as_the_model_reads_them_are_refused(folder, monkeypatch):
+    monkeypatch.setattr(mlx_probe, "share_moved", lambda *_: 0.9)
+    with pytest.raises(ModelUnsupported, match="llama model is not read as its own forward reads it"):
+        loaded(folder("llama"), "mlx")
+
+
+@pytest.mark.parametrize("name", ["falcon", "gpt-2", "granite hybrid"])
+def test_what_mlx_lm_cannot_load_is_refused_in_a_line(folder, name):
+    with pytest.raises(ModelUnsupported, match="^mlx-lm cannot load .*; use --backend torch$") as e:
+        loaded(folder(name), "mlx")
+    assert "\n" not in str(e.value)
+
+
+# --- configurations that mlx-lm reads otherwise ---
+
+
+@pytest.mark.parametrize(
+    "config, read",
+    [
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e5}}, {"rope_theta": 1e5}),
+        ({"rope_parameters": {"rope_theta": 1e5}, "rope_theta": 7.0}, {"rope_theta": 7.0}),
+        ({"rope_parameters": {"rope_theta": 1e5}, "rope_theta": None}, {"rope_theta": 1e5}),
+        (
+            {"rope_parameters": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e5}},
+            {"rope_theta": 1e5, "rope_scaling": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e5}},
+        ),
+        (
+            {"rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}},
+            {"rope_theta": 1e6, "rope_local_base_freq": 1e4},
+        ),
+        ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, {"partial_rotary_factor": 0.5}),
+        ({"layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2}, {"sliding_window_pattern": 3}),
+        ({"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, {"sliding_window_pattern": 2}),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, {"sliding_window_pattern": None}),
+        ({"layer_types": ["full_attention"] * 2}, {"sliding_window_pattern": None}),
+        ({"num_local_experts": 4}, {"num_local_experts": 4, "num_experts": 4}),
+        ({"text_config": {"rope_parameters": {"rope_theta": 1e5}}}, {}),
+    ],
+)  # fmt: skip
+def test_older_names_stand_beside_the_newer(config, read):
+    found = as_mlx_reads_it(config, {"num_experts": "num_local_experts"})
+    assert {name: found.get(name) for name in read} == read
+    assert found.get("text_config", {"rope_theta": 1e5})["rope_theta"] == 1e5
+
+
+@pytest.mark.parametrize(
+    "parameters, words",
+    [
+        ({"full_attention": {}, "chunked_attention": {}}, "by full_attention, chunked_attention are unknown"),
+        ({"sliding_attention": {"rope_theta": 1e4}}, "rotary settings by sliding_attention"),
+        (
+            {"full_attention": {}, "sliding_attention": {"rope_type": "linear"}},
+            "scales no rotary base of sliding layers",
+        ),
+    ],
+)
+def test_rotary_settings_that_mlx_lm_cannot_be_told_are_refused(parameters, words):
+    with pytest.raises(ModelUnsupported, match=words):
+        as_mlx_reads_it({"rope_parameters": parameters}, {})
+
+
+def test_another_rotary_base_is_another_model(folder, tmp_path):
+    """mlx-lm takes 10,000 where it finds none: transformers 5 writes it where mlx-lm does not look."""
+    parameters = {"rope_type": "default", "rope_theta": 300.0}
+    other = Family.of("llama", changed(folder("llama"), tmp_path / "other", rope_parameters=parameters), "mlx")
+    other.assert_close(other.read(other.backend.prefill(TEXT), [])[0], other.after(*TEXT))
+    plain = Family.of("llama", folder("llama"), "mlx")
+    assert np.abs(plain.truth(TEXT) - other.truth(TEXT)).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    "name", ["qwen2, upper layers slide", "phi 3 that slides", "mistral that slides", "starcoder 2 that slides", "gemma 2"]
+)  # fmt: skip
+def test_a_window_that_mlx_lm_does_not_keep_is_the_most_that_a_text_may_have(folder, name, caplog):
+    with caplog.at_level("INFO", logger="core.engine_mlx"):
+        family = Family.of(name, folder(name), "mlx")
+    assert family.backend.identity.window == 6
+    assert "mlx-lm keeps no sliding window of" in caplog.text and "texts may have 6 tokens at most" in caplog.text
+    paths = [(7, 2), (7, 4, 5), (8,)]
+    tree, ends = TreeBatch.of(paths)
+    within, beyond = (family.read(family.backend.prefill(text), [], tree)[0] for text in (TEXT[:3], TEXT))
+    for path, end in zip(paths, ends, strict=True):
+        assert np.abs(within[end] - family.truth([*TEXT[:3], *path])[-1]).max() < 3e-3
+    assert np.abs(beyond[ends[0]] - family.truth([*TEXT, *paths[0]])[-1]).max() > 0.1
+
+
+def test_a_window_of_which_no_small_model_tells_is_taken_for_unkept(folder, monkeypatch):
+    def not_small(self, **changed):
+        raise NotSmall("it is one of its kind")
+
+    monkeypatch.setattr(mlx_window.Kind, "small", not_small)
+    assert loaded(folder("gemma 3"), "mlx").identity.window == 6
+
+
+def test_windows_that_are_kept_or_not_used_leave_the_window_as_it_is(folder, tmp_path):
+    unused = changed(folder("qwen2"), tmp_path / "unused", use_sliding_window=False, sliding_window=6)
+    for each in (folder("gemma 3"), folder("llama"), unused):
+        assert loaded(each, "mlx").identity.window == 2048
+
+
+def test_layers_that_slide_in_another_order_than_stated_are_refused(folder, tmp_path):
+    turned = changed(folder("gemma 3"), tmp_path / "turned", layer_types=["full_attention", "sliding_attention"])
+    with pytest.raises(
+        ModelUnsupported, match="other layers of this gemma3_text model slide than its config.json says"
+    ):
+        loaded(turned, "mlx")
+
+
+# --- quantised weights ---
+
+
+@pytest.fixture(scope="module")
+def quantised(folder, tmp_path_factory):
+    """The small model in 4 bits, as mlx-lm writes it."""
+
+    @cache
+    def made(name):
+        target = tmp_path_factory.mktemp("quantised") / "model"
+        shutil.copytree(folder(name), target, ignore=shutil.ignore_patterns("*.safetensors"))
+        model, config = load_model(folder(name))
+        model, config = quantize_model(model, config, group_size=32, bits=4)
+        save_model(target, model)
+        save_config(config, target / "config.json")
+        return target
+
+    return made
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "lfm2"])
+def test_four_bit_weights_stay_as_they_are_and_are_read_as_their_own_forward_reads_them(quantised, name):
+    backend = loaded(quantised(name), "mlx")
+    assert backend.identity.dtype == "float32, 4-bit weights"
+    packed = [module for module in backend.model.modules() if isinstance(module, nn.QuantizedLinear)]
+    assert packed and all(module.weight.dtype == mx.uint32 for module in packed)
+    for strategy in {backend.identity.strategy, "rows"}:
+        reader = READERS[strategy](backend.model)
+        hidden, _ = reader.read(reader.prefill(TEXT, None), [], TREE, NODES, keep=False)
+        rows = backend.head.log_probabilities(hidden, EVERY)
+        for node, row in zip(NODES, rows, strict=True):
+            path = [TREE.tokens[step] for step in TREE.path(node)]
+            logits = np.array(backend.model(mx.array([[*TEXT, *path]]))[0, -1], dtype=np.float64)
+            assert row == pytest.approx((logits - np.logaddexp.reduce(logits))[:100], abs=1e-4)
+
+
+def test_another_number_of_bits_is_another_model(folder, quantised):
+    assert loaded(quantised("llama"), "mlx").identity.fingerprint != loaded(folder("llama"), "mlx").identity.fingerprint
+
+
+# --- one pass ---
+
+
+def test_a_long_text_is_read_in_chunks(llama, monkeypatch):
+    monkeypatch.setattr(mlx_tree, "CHUNK", 4)
+    before = llama.backend.passes
+    prefix = llama.backend.prefill(TEXT)
+    assert llama.backend.passes - before == 4
+    llama.assert_close(llama.read(prefix, [])[0], llama.after(*TEXT))
+
+
+def test_a_pass_is_evaluated_once_and_only_the_rows_asked_for_leave_it(llama, monkeypatch):
+    evaluated, evaluate = [], mx.eval
+    prefix, reader = llama.backend.prefill(TEXT), llama.backend.reader
+    monkeypatch.setattr(mx, "eval", lambda *args: evaluated.append(1) or evaluate(*args))
+    hidden, _ = reader.read(prefix, [], TREE, [3, 7], keep=False)
+    assert hidden.shape == (2, SHAPE["hidden_size"]) and len(evaluated) == 1
+    reader.read(prefix, TEXT, TREE, [3], keep=True)
+    assert len(evaluated) == 2
+
+
+def test_memory_grows_with_prefix_and_tree_and_not_with_branches_times_prefix(llama):
+    many = [(first, second) for first in range(8) for second in range(8)]
+    tree, ends = TreeBatch.of(many)
+    prefix = llama.backend.prefill(list(range(100, 400)) * 7)
+    prefix.seal()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    llama.backend.reader.read(prefix, [], tree, ends, keep=False)
+    assert mx.get_peak_memory() - before < len(many) * prefix.nbytes / 4
+
+
+@pytest.mark.parametrize("piece", [1, 7 * 4 * SHAPE["hidden_size"], 1 << 30])
+@pytest.mark.parametrize("name", ["llama", "gemma 3", "cohere"])  # a head of its own, a tied one, one with a scale
+def test_the_head_is_the_same_in_pieces(folder, monkeypatch, name, piece):
+    family = Family.of(name, folder(name), "mlx")
+    monkeypatch.setattr("core.mlx_head.HEAD_PIECE", piece)
+    family.assert_close(family.read(family.backend.prefill(TEXT), [])[0], family.after(*TEXT))
+
+
+def test_forks_are_read_in_float32_where_the_weights_have_16_bits(folder):
+    backend = loaded(folder("llama"), "mlx", dtype="bfloat16")
+    hidden, _ = backend.reader.read(backend.prefill(TEXT), [], TREE, [0], keep=False)
+    weights = np.array(backend.model.lm_head.weight.astype(mx.float32), dtype=np.float64)
+    logits = weights @ np.array(hidden[0].astype(mx.float32), dtype=np.float64)
+    [row] = backend.head.log_probabilities(hidden, [np.arange(len(weights))])
+    assert row == pytest.approx(logits - np.logaddexp.reduce(logits), abs=1e-5)
+
+
+# --- the other lane ---
+
+
+def test_a_decoders_cache_grows_past_its_room_and_the_prefix_is_never_written_to(llama, monkeypatch):
+    monkeypatch.setattr(mlx_tree, "DECODER_ROOM", 2)
+    prefix = llama.backend.prefill(TEXT)
+    seal = prefix.seal()
+    first, second = (llama.backend.decoder(prefix) for _ in range(2))
+    written = list(TEXT)
+    for _ in range(7):
+        token = first.choose()
+        assert token == llama.truth(written)[-1].argmax()
+        first.append([token])
+        second.append([TEXT[0]])
+        written.append(token)
+    assert prefix.seal() == seal
+
+
+def test_a_mask_leaves_only_its_tokens(llama):
+    decoder = llama.backend.decoder(llama.backend.prefill(TEXT))
+    size, best = llama.backend.identity.vocab_size, decoder.choose()
+    bits = np.zeros(-(-size // 32) * 32, dtype=np.uint8)
+    bits[[5, best]] = 1
+    packed = np.packbits(bits, bitorder="little").view(np.uint32)
+    assert decoder.choose(packed) == best
+    bits[best] = 0
+    assert decoder.choose(np.packbits(bits, bitorder="little").view(np.uint32)) == 5
+
+
+@pytest.mark.parametrize("mode", ["free", "json", "schema"])
+def test_the_baseline_writes_the_same_text_in_both_frameworks(folder, mode):
+    ends = []
+    for framework in ("torch", "mlx"):
+        engine = Engine(loaded(folder("qwen2"), framework), "qwen2")
+        events = engine.race(conformance.TEXTS[0], conformance.SMALL, order=("ar",), mode=mode).wait()
+        ends.append(next(event for event in events if event.kind == "lane_end"))
+    one, other = ends
+    assert (one.how, one.tokens, one.passes, one.text) == (other.how, other.tokens, other.passes, other.text)
+
+
+# --- threads ---
+
+
+def test_two_web_threads_are_answered_by_the_one_that_loaded_the_model(folder):
+    engine = Engine.load(str(folder("llama")), backend="mlx", dtype="float32", offline=True)
+    worked, answers, read = set(), {}, engine.backend.read
+
+    def watched(*args, **options):
+        worked.add(threading.current_thread().name)
+        return read(*args, **options)
+
+    engine.backend.read = watched
+
+    def asked(text):
+        answers[text] = engine.run_parallel(text, conformance.SMALL).values
+
+    threads = [threading.Thread(target=asked, args=(text,)) for text in conformance.TEXTS[:2]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert worked == {"pcd-owner"}
+    assert answers == {text: engine.run_parallel(text, conformance.SMALL).values for text in conformance.TEXTS[:2]}
+
+
+def test_a_failure_inside_ends_the_run_with_its_reason_and_the_next_one_is_answered(folder):
+    engine = Engine.load(str(folder("llama")), backend="mlx", dtype="float32", offline=True)
+    read = engine.backend.read
+
+    def broken(*args, **options):
+        raise RuntimeError("[metal::malloc] Unable to allocate 9000000000 bytes.")
+
+    engine.backend.read = broken
+    [*_, end] = engine.race(conformance.TEXTS[0], conformance.SMALL).wait()
+    assert (end.kind, end.state) == ("end", "failed") and "RuntimeError" in end.message
+    engine.backend.read = read
+    [*_, end] = engine.race(conformance.TEXTS[0], conformance.SMALL).wait()
+    assert end.state == "done"
