@@ -10,7 +10,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("torch", "transformers", "llguidance")
+#: What figures depend on, by backend, and whatever the backend.
+FRAMEWORKS = {"torch": ("torch",), "mlx": ("mlx", "mlx-lm")}
+PACKAGES = ("transformers", "llguidance")
 
 
 @cache
@@ -39,10 +41,10 @@ def processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def versions() -> dict[str, str]:
-    """Of Python and of what the figures depend on, as far as it is installed."""
+def versions(backend: str) -> dict[str, str]:
+    """Of Python and of what a backend's figures depend on, as far as it is installed."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in (*FRAMEWORKS.get(backend, ()), *PACKAGES):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

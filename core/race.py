@@ -189,7 +189,7 @@ class Race:
             order=self._order,
             cache=prepared.cache,
             temperature=self._request.temperature,
-            versions=versions(),
+            versions=versions(identity.backend),
             context=self._request.context,
             schema=self._request.schema.to_json(),
             names=tuple(field.name for field in self._request.schema),

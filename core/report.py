@@ -71,7 +71,7 @@ class Setting:
             dtype=identity.dtype,
             machine=machine_name(),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
-            versions=versions(),
+            versions=versions(identity.backend),
             pass_overhead=engine.pass_overhead if math.isfinite(engine.pass_overhead) else None,
         )
 

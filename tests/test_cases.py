@@ -457,12 +457,10 @@ def test_a_model_loaded_on_one_thread_answers_on_any_other(checkpoint):
     assert len(worked) == 1 and not worked & {threading.current_thread(), *threads}
 
 
-@pytest.mark.xfail(strict=True, raises=ModuleNotFoundError, reason="needs the MLX backend")
 def test_all_work_of_mlx_is_done_on_one_thread():
     """ml-explore/mlx-lm#1181, ml-explore/mlx-lm#1256, Blaizzy/mlx-vlm#1134"""
-    from core.engine_mlx import MlxBackend
-
-    assert "thread" in inspect.getdoc(MlxBackend)
+    module = pytest.importorskip("core.engine_mlx", reason="mlx is not installed", exc_type=ImportError)
+    assert "thread" in inspect.getdoc(module)
 
 
 # --- another engine's scorer, by hand: candidates as tokens, logits by what was written before ---

@@ -12,20 +12,24 @@ mx = pytest.importorskip("mlx.core", reason="mlx is not installed")
 pytest.importorskip("mlx_lm", reason="mlx-lm is not installed")
 
 import mlx.nn as nn  # noqa: E402
-from mlx_lm.utils import load_config, load_model, quantize_model, save_config, save_model  # noqa: E402
+from mlx_lm.utils import load_model, quantize_model, save_config, save_model  # noqa: E402
 
-from core import conformance, mlx_probe, mlx_rows, mlx_tree, mlx_window  # noqa: E402
+from core import conformance, mlx_probe, mlx_tree, mlx_window  # noqa: E402
 from core.backend import ModelUnsupported, TreeBatch  # noqa: E402
 from core.engine import Engine  # noqa: E402
-from core.engine_mlx import MlxBackend  # noqa: E402
 from core.mlx_config import as_mlx_reads_it  # noqa: E402
 from core.mlx_probe import READERS  # noqa: E402
-from core.mlx_tree import Growing, PerToken, TreeReader  # noqa: E402
+from core.mlx_tree import PerToken  # noqa: E402
 from core.small_config import NotSmall  # noqa: E402
-from tests.families import CLOSE, PATHS, SHAPE, TEXT, TREE, Family, checkpoint, loaded, saved  # noqa: E402
+from tests.families import SHAPE, TEXT, TREE, Family, checkpoint, loaded  # noqa: E402
 
 EVERY = [np.arange(100)] * len(TREE.tokens)
 NODES = range(len(TREE.tokens))
+FULL, SLIDING = "full_attention", "sliding_attention"
+#: Families whose windows mlx-lm does not keep.
+UNKEPT = (
+    "qwen2, upper layers slide", "phi 3 that slides", "mistral that slides", "starcoder 2 that slides", "gemma 2",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -152,10 +156,10 @@ def test_what_mlx_lm_cannot_load_is_refused_in_a_line(folder, name):
             {"rope_theta": 1e6, "rope_local_base_freq": 1e4},
         ),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, {"partial_rotary_factor": 0.5}),
-        ({"layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2}, {"sliding_window_pattern": 3}),
-        ({"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}, {"sliding_window_pattern": 2}),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, {"sliding_window_pattern": None}),
-        ({"layer_types": ["full_attention"] * 2}, {"sliding_window_pattern": None}),
+        ({"layer_types": [SLIDING, SLIDING, FULL] * 2}, {"sliding_window_pattern": 3}),
+        ({"layer_types": [SLIDING, FULL, SLIDING]}, {"sliding_window_pattern": 2}),
+        ({"layer_types": [FULL, SLIDING]}, {"sliding_window_pattern": None}),
+        ({"layer_types": [FULL] * 2}, {"sliding_window_pattern": None}),
         ({"num_local_experts": 4}, {"num_local_experts": 4, "num_experts": 4}),
         ({"text_config": {"rope_parameters": {"rope_theta": 1e5}}}, {}),
     ],
@@ -191,9 +195,7 @@ def test_another_rotary_base_is_another_model(folder, tmp_path):
     assert np.abs(plain.truth(TEXT) - other.truth(TEXT)).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    "name", ["qwen2, upper layers slide", "phi 3 that slides", "mistral that slides", "starcoder 2 that slides", "gemma 2"]
-)  # fmt: skip
+@pytest.mark.parametrize("name", UNKEPT)
 def test_a_window_that_mlx_lm_does_not_keep_is_the_most_that_a_text_may_have(folder, name, caplog):
     with caplog.at_level("INFO", logger="core.engine_mlx"):
         family = Family.of(name, folder(name), "mlx")

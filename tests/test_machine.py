@@ -3,6 +3,8 @@
 import platform
 import sys
 
+import pytest
+
 from core import machine
 
 
@@ -19,3 +21,9 @@ def test_a_mac_that_cannot_be_asked_has_the_name_of_its_architecture(monkeypatch
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.processor_name() == platform.machine() != ""
+
+
+@pytest.mark.parametrize("backend, frameworks", [("torch", {"torch"}), ("mlx", {"mlx", "mlx-lm"}), ("hash", set())])
+def test_versions_are_of_what_the_figures_depend_on(monkeypatch, backend, frameworks):
+    monkeypatch.setattr(machine, "version", lambda package: f"1 of {package}")
+    assert set(machine.versions(backend)) - {"python", "transformers", "llguidance"} == frameworks
