@@ -173,7 +173,8 @@ CHECKS: dict[str, Check] = {check.__name__: check for check in (oracle, prefix, 
 
 
 def allowed(engine: Engine) -> float:
-    return EXACT if engine.backend.identity.dtype in ("float32", "float64") else ROUNDED
+    computed_in, _, _ = engine.backend.identity.dtype.partition(",")  # quantised weights are named behind it
+    return EXACT if computed_in in ("float32", "float64") else ROUNDED
 
 
 class _Narrow:

@@ -93,7 +93,7 @@ class Engine:
 
         Raises `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`.
         """
-        owner, refused = Owner(), ""
+        owner, refused = Owner(), []
         for candidate in candidates(backend):
             found = resolve(
                 name,
@@ -102,7 +102,7 @@ class Engine:
                 mlx=candidate.mlx,
                 progress=progress,
             )
-            why = "; ".join(filter(None, (found.why, candidate.why, refused)))
+            why = "; ".join(filter(None, (found.why, candidate.why, *(f"MLX: {reason}" for reason in refused))))
             progress(f"loading {found.name}", None)
 
             def loaded(job: Job) -> Engine:
@@ -113,11 +113,9 @@ class Engine:
 
             try:
                 return owner.submit(loaded).result()
-            except ModelUnsupported as problem:  # torch may read what MLX does not
-                if not candidate.mlx or backend != "auto":
-                    raise
-                refused = f"MLX: {problem}"
-        raise ModelUnsupported(refused)
+            except ModelUnsupported as problem:  # the next backend, if there is one, may read what this one does not
+                refused.append(str(problem))
+        raise ModelUnsupported("; ".join(refused))
 
     def run_parallel(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Result:
         """Decides every field of the schema.

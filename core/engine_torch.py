@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from core.backend import BackendMissing, Identity, ModelUnsupported, TreeBatch
@@ -71,8 +71,12 @@ class TorchBackend:
         disable_progress_bar()  # loading has a stage of its own
         place = torch.device(_detected_device() if device == "auto" else device)
         number = _detected_dtype(place) if dtype == "auto" else _dtype(dtype)
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        quantised = getattr(config, "quantization_config", None) or {}
+        if "bits" in quantised and "quant_method" not in quantised:  # as mlx-lm writes it
+            raise ModelUnsupported(f"{directory.name} is quantised for MLX; use --backend mlx or the original model")
         model = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=number, device_map={"": place}, local_files_only=True
+            directory, config=config, dtype=number, device_map={"": place}, local_files_only=True
         )
         return cls(model, AutoTokenizer.from_pretrained(directory, local_files_only=True))
 

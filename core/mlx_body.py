@@ -9,6 +9,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import mlx.core as mx
@@ -41,11 +42,9 @@ class Body:
 
 def _heads_and_width(model: nn.Module) -> tuple[int, int]:
     """Attention heads and the width of a hidden state; some configurations hold a text model's."""
-    args = model.args
-    values = {**(getattr(args, "text_config", None) or {}), **vars(args)}
-    return values.get("num_attention_heads") or values.get("n_heads") or 1, values.get("hidden_size") or values[
-        "d_model"
-    ]
+    values = {**(getattr(model.args, "text_config", None) or {}), **vars(model.args)}
+    heads = values.get("num_attention_heads") or values.get("n_heads") or 1
+    return heads, values.get("hidden_size") or values["d_model"]
 
 
 def body_path(model: nn.Module) -> str:
@@ -57,9 +56,8 @@ def body_path(model: nn.Module) -> str:
 
 
 def module_at(model: nn.Module, path: str) -> nn.Module:
-    for name in path.split("."):
-        model = getattr(model, name)
-    return model
+    """The model itself at an empty path."""
+    return reduce(getattr, filter(None, path.split(".")), model)
 
 
 def with_part(module: nn.Module, path: str, part: nn.Module) -> nn.Module:

@@ -24,11 +24,8 @@ class OutputHead:
 
     def __init__(self, model: nn.Module) -> None:
         path = body_path(model)
-        body = module_at(model, path)
-        owner, outer = (
-            (model, "") if "." not in path else (module_at(model, path.rpartition(".")[0]), path.rpartition(".")[0])
-        )
-        head = dict.get(owner, "lm_head")
+        body, outer = module_at(model, path), path.rpartition(".")[0]
+        head = dict.get(module_at(model, outer), "lm_head")
         self._weights: nn.Module = body.embed_tokens if head is None else head
         self._given, self._piece = _Given(body), _Piece()
         self._whole = with_part(model, path, self._given)

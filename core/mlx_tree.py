@@ -80,10 +80,17 @@ class Causal(_Layer):
 class Sighted(_Layer):
     """For a read: who sees whom is given, (N, P + N), and so are the positions of the new tokens, (N,)."""
 
-    def __init__(self, prefix: Any, start: int, positions: mx.array, sight: mx.array) -> None:
+    def __init__(self, prefix: Any, start: int, positions: mx.array, sight: mx.array, keep: bool) -> None:
         super().__init__(prefix, start)
         self.offset = positions
-        self._start, self._sight = start, sight
+        self._start, self._sight, self._keep = start, sight, keep
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        before = self.keys, self.values
+        both = super().update_and_fetch(keys, values)
+        if not self._keep:  # then a layer's are gone when the next one is computed
+            self.keys, self.values = before
+        return both
 
     def make_mask(self, new: int, return_array: bool = False, window_size: int | None = None) -> mx.array:
         if window_size is None:
@@ -152,22 +159,21 @@ class TreeReader:
         self, prefix: MlxPrefix | None, ids: Sequence[int], tree: TreeBatch, rows: Sequence[int], keep: bool
     ) -> tuple[mx.array, MlxPrefix | None]:
         """Hidden states (R, width) at the rows, and the prefix after `ids` if it is to be kept."""
-        start = prefix.length if prefix else 0
+        start, grows = prefix.length if prefix else 0, keep and bool(ids)
         positions = mx.array(tree.positions(start, len(ids)))
         new = tree.sight(len(ids))
         sight = mx.array(np.concatenate([np.ones((len(new), start), dtype=bool), new], axis=1))
-        layers = [Sighted(layer, start, positions, sight) for layer in self._layers(prefix)]
+        layers = [Sighted(layer, start, positions, sight, grows) for layer in self._layers(prefix)]
         hidden = self._forward([*ids, *tree.tokens], layers)
         before = hidden[len(ids) - 1 : len(ids)] if ids else prefix.hidden  # the prompt's end
         at = mx.array([len(ids) + row for row in rows])
         if -1 in rows and not ids:
             hidden = mx.concatenate([hidden, before])
         hidden = hidden[at]
-        if not keep:
-            mx.eval(hidden)
-            return hidden, None
-        kept = self._kept(start + len(ids), layers, before, hidden) if ids else prefix
-        return hidden, kept
+        if grows:
+            return hidden, self._kept(start + len(ids), layers, before, hidden)
+        mx.eval(hidden)
+        return hidden, prefix if keep else None
 
     def cache(self, prefix: MlxPrefix) -> list[Growing]:
         """A state for `append`, which the prefix knows nothing of."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from core import hub, wheels
+from core.backends import on_apple_silicon
 from core.conversion import REVISION, convert
 from core.model_cache import (
     ModelError,
@@ -192,11 +193,18 @@ def _named(name: str, request: _Request) -> LocalModel:
     if isinstance(known, _WheelModel):
         return _from_wheels(name, known, request)
     if isinstance(known, _HubModel):
-        repository = (request.mlx and known.mlx_repository) or known.repository
-        return _from_hub(name, repository, request)
+        return _from_hub(name, _repository(known, request), request)
     if path.exists():
         return _from_path(name, path, request)
     return _from_hub(name, name, request)
+
+
+def _repository(model: _HubModel, request: _Request) -> str:
+    """MLX reads either's weights: offline it takes those that are here."""
+    if not (request.mlx and model.mlx_repository):
+        return model.repository
+    only_the_others = request.offline and not hub.cached(model.mlx_repository) and hub.cached(model.repository)
+    return model.repository if only_the_others else model.mlx_repository
 
 
 def _ways_out() -> str:
@@ -292,13 +300,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command")
     get = commands.add_parser("get", help="fetch and convert a model, print where it lies")
     get.add_argument("name", metavar="NAME")
+    get.add_argument(
+        "--mlx",
+        action=argparse.BooleanOptionalAction,
+        default=on_apple_silicon(),
+        help="weights made for MLX where there are some; the default on Apple silicon",
+    )
     chosen = parser.parse_args(arguments)
     if chosen.command is None:
         print(table(known_models()))
         return 0
     try:
         with ProgressBar() as bar:
-            model = resolve(chosen.name, progress=bar.show)
+            model = resolve(chosen.name, mlx=chosen.mlx, progress=bar.show)
     except (ModelNotFound, ModelError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import FalconConfig
 
 from core import backends, engine
-from core.backend import BackendMissing
+from core.backend import BackendMissing, ModelUnsupported
 from core.backends import candidates
 from core.engine import Engine
 from core.engine_torch import TorchBackend
@@ -103,9 +104,18 @@ def test_auto_falls_back_to_torch_on_what_mlx_does_not_read_and_gives_the_reason
 
 
 @WITH_MLX
+def test_where_neither_reads_a_model_both_reasons_are_given(apple, tmp_path):
+    folder = families.saved(tmp_path, FalconConfig(**families.SHAPE, **families.IDS, alibi=True))
+    with pytest.raises(
+        ModelUnsupported, match="^mlx-lm cannot load .*; use --backend torch; falcon models are not read"
+    ):
+        Engine.load(str(folder), dtype="float32", offline=True)
+
+
+@WITH_MLX
 def test_a_backend_that_was_asked_for_by_name_is_not_replaced(apple, tmp_path):
     folder = families.checkpoint(tmp_path, "gpt-2")
-    with pytest.raises(engine.ModelUnsupported, match="^mlx-lm cannot load"):
+    with pytest.raises(ModelUnsupported, match="^mlx-lm cannot load"):
         Engine.load(str(folder), backend="mlx", dtype="float32", offline=True)
 
 

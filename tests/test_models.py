@@ -76,6 +76,7 @@ class World:
 
 
 SMALL, LARGE = "Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct"
+IN_4_BIT = "mlx-community/Qwen2.5-1.5B-Instruct-4bit"
 EMBEDDED = "smollm2-135m, the embedded default, because model 'qwen2.5-0.5b' is not on this machine and"
 
 
@@ -137,8 +138,27 @@ def test_once_made_a_wheel_model_is_found_offline(cache: Path, monkeypatch: pyte
 
 def test_mlx_prefers_weights_made_for_it(cache: Path, monkeypatch: pytest.MonkeyPatch):
     World(monkeypatch, set(), hub_answers=True, index_answers=False)
-    assert resolve("qwen2.5-1.5b", mlx=True).source == "hub mlx-community/Qwen2.5-1.5B-Instruct-4bit"
+    assert resolve("qwen2.5-1.5b", mlx=True).source == f"hub {IN_4_BIT}"
     assert resolve("qwen2.5-1.5b").source == "hub Qwen/Qwen2.5-1.5B-Instruct"
+
+
+@pytest.mark.parametrize(
+    "here, source", [({LARGE}, LARGE), ({IN_4_BIT}, IN_4_BIT), ({LARGE, IN_4_BIT}, IN_4_BIT)]
+)  # fmt: skip
+def test_offline_mlx_takes_the_weights_that_are_here(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, here: set[str], source: str
+):
+    World(monkeypatch, here, hub_answers=False, index_answers=False)
+    assert resolve("qwen2.5-1.5b", mlx=True, offline=True).source == f"hub {source}"
+
+
+@pytest.mark.parametrize("flag, source", [("--mlx", "mlx-community"), ("--no-mlx", "Qwen")])
+def test_the_command_fetches_the_weights_of_the_backend_that_will_run(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str, source: str
+):
+    World(monkeypatch, set(), hub_answers=True, index_answers=False)
+    assert models.main(["get", "qwen2.5-1.5b", flag]) == 0
+    assert Path(capsys.readouterr().out.strip()).parent.name == source
 
 
 def test_a_folder_is_taken_as_it_lies_and_an_incomplete_one_is_refused(cache: Path, checkpoint: Callable[..., Path]):
