@@ -38,6 +38,11 @@ class Identity:
     fingerprint: str  # of configuration and weights: another model has another one
 
 
+def end_ids(*given: int | list[int] | None) -> frozenset[int]:
+    """Of what configuration and tokenizer say: one id, several, or nothing."""
+    return frozenset(i for ids in given if ids is not None for i in ([ids] if isinstance(ids, int) else ids))
+
+
 @dataclass(frozen=True)
 class TreeBatch:
     """Token paths that share their beginnings, in one sequence, parents before children.

@@ -63,6 +63,8 @@ def _mlx() -> Any:
     except ImportError as problem:
         if (problem.name or "").partition(".")[0] not in ("mlx", "mlx_lm"):
             raise
+        if not isinstance(problem, ModuleNotFoundError):
+            raise BackendMissing(f"MLX cannot be loaded ({problem}); install it anew, or use --backend torch") from None
         raise BackendMissing(
             "MLX is not installed; on a Mac with Apple silicon `pip install mlx-lm`, on Linux "
             '`pip install "mlx[cpu]" mlx-lm`, or use --backend torch'

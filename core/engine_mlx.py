@@ -8,6 +8,7 @@ owner thread.
 from __future__ import annotations
 
 import logging
+import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from mlx.utils import tree_map
 from mlx_lm.utils import load_config, load_model
 from transformers import AutoConfig, AutoTokenizer
 
-from core.backend import BackendMissing, Identity, ModelUnsupported, TreeBatch
+from core.backend import BackendMissing, Identity, ModelUnsupported, TreeBatch, end_ids
 from core.mlx_body import fingerprint
 from core.mlx_config import as_mlx_reads_it
 from core.mlx_head import OutputHead
@@ -29,8 +30,12 @@ from core.mlx_rows import RowsPrefix
 from core.mlx_small import Kind
 from core.mlx_tree import MlxPrefix
 from core.mlx_window import require_stated_layers, unkept_window
+from core.pass_memory import PASS_BYTES
 
 log = logging.getLogger(__name__)
+
+# Before the first product: an M5 would give float32 10 bits of mantissa there, and forks are read in float32.
+os.environ["MLX_ENABLE_TF32"] = "0"
 
 DTYPES = {"bfloat16": mx.bfloat16, "float16": mx.float16, "float32": mx.float32}
 
@@ -59,7 +64,7 @@ class MlxBackend:
             + (f", {bits['bits']}-bit weights" if "bits" in bits else ""),
             window=_window_of(kind),
             vocab_size=self.head.size,
-            end_ids=_end_ids(config.get("eos_token_id"), tokenizer.eos_token_id),
+            end_ids=end_ids(config.get("eos_token_id"), tokenizer.eos_token_id),
             strategy=self.reader.strategy,
             fingerprint=fingerprint(config, model),
         )
@@ -71,7 +76,7 @@ class MlxBackend:
     @staticmethod
     def accelerated() -> bool:
         """Whether there is a GPU here: what `auto` models are chosen by."""
-        return mx.metal.is_available()
+        return mx.default_device().type == mx.gpu
 
     @classmethod
     def load(cls, directory: Path, dtype: str = "auto") -> MlxBackend:
@@ -81,12 +86,15 @@ class MlxBackend:
         """
         if dtype not in ("auto", *DTYPES):
             raise BackendMissing(f"dtype {dtype!r} is unknown; use auto, {', '.join(DTYPES)}")
-        names = AutoConfig.from_pretrained(directory, local_files_only=True).attribute_map
+        mx.set_cache_limit(PASS_BYTES)  # what MLX keeps of freed memory: on Metal as much as there is, if not told
         try:
+            names = AutoConfig.from_pretrained(directory, local_files_only=True).attribute_map
             read = as_mlx_reads_it(load_config(directory), names)
             model, config = load_model(directory, lazy=True, model_config=read)
-        except (ValueError, TypeError) as failure:  # of a class that is not there, and of values that it misses
-            reason = " ".join(str(failure).split())[:200]
+        except ModelUnsupported:
+            raise
+        except Exception as failure:  # of any model class: no weights are computed with here
+            reason = " ".join(f"{type(failure).__name__}, {failure}".split())[:200]
             raise ModelUnsupported(f"mlx-lm cannot load {directory.name}: {reason}; use --backend torch") from failure
         if dtype != "auto":
             model.update(tree_map(lambda value: _cast(value, DTYPES[dtype]), model.parameters()))
@@ -145,8 +153,8 @@ class MlxDecoder:
 
 def device_name() -> str:
     """The device as people know it: `Apple M3 Max`, `cpu (x86_64)`."""
-    if mx.metal.is_available():
-        return str(mx.device_info().get("device_name", "Apple GPU"))
+    if MlxBackend.accelerated():
+        return str(mx.device_info().get("device_name", "gpu"))
     return f"cpu ({platform.machine()})"
 
 
@@ -167,7 +175,3 @@ def _window_of(kind: Kind) -> int:
         return stated[0]
     log.info("mlx-lm keeps no sliding window of %s models: texts may have %d tokens at most", kind.name, window)
     return window
-
-
-def _end_ids(*given: int | list[int] | None) -> frozenset[int]:
-    return frozenset(i for ids in given if ids is not None for i in ([ids] if isinstance(ids, int) else ids))

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from core.backend import BackendMissing, Identity, ModelUnsupported, TreeBatch
+from core.backend import BackendMissing, Identity, ModelUnsupported, TreeBatch, end_ids
 from core.torch_body import fingerprint
 from core.torch_head import OutputHead
 from core.torch_probe import reading_of, reads_alike
@@ -51,7 +51,7 @@ class TorchBackend:
             dtype=str(body.dtype).removeprefix("torch."),
             window=_window_of(body.config, tokenizer),
             vocab_size=self.head.size,
-            end_ids=_end_ids(model.generation_config.eos_token_id, tokenizer.eos_token_id),
+            end_ids=end_ids(model.generation_config.eos_token_id, tokenizer.eos_token_id),
             strategy=self.reader.strategy,
             fingerprint=fingerprint(model),
         )
@@ -148,10 +148,6 @@ def _window_of(config: Any, tokenizer: Any) -> int:
             "put model_max_length into the folder's tokenizer_config.json"
         )
     return stated[0]
-
-
-def _end_ids(*given: int | list[int] | None) -> frozenset[int]:
-    return frozenset(i for ids in given if ids is not None for i in ([ids] if isinstance(ids, int) else ids))
 
 
 def _detected_device() -> str:

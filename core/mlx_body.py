@@ -19,6 +19,8 @@ from mlx.utils import tree_flatten
 
 from core.backend import ModelUnsupported
 
+#: Tokens of one pass of a prefill: what mlx-lm takes too. Scores of all at once would not fit.
+CHUNK = 2048
 #: Values of each parameter that go into a fingerprint.
 FINGERPRINTED = 8
 
@@ -37,7 +39,7 @@ class Body:
     def __call__(self, ids: Sequence[Sequence[int]], cache: Sequence[Any]) -> mx.array:
         """Hidden states (B, N, width) after the last norm; lazy, as all of MLX until `mx.eval`."""
         self.passes += 1
-        return self._module(mx.array(ids), cache)
+        return self._module(mx.array(ids), cache=cache)
 
 
 def _heads_and_width(model: nn.Module) -> tuple[int, int]:
@@ -78,19 +80,22 @@ def float_type(model: nn.Module) -> mx.Dtype:
 
 def seal(length: int, nbytes: int, arrays: Iterable[mx.array]) -> int:
     """A checksum of a prefix: of its sizes and of the values given."""
-    found = zlib.crc32(f"{length} {nbytes}".encode())
-    for array in arrays:
-        found = zlib.crc32(np.array(array.astype(mx.float32)).tobytes(), found)
-    return found
+    return zlib.crc32(_bytes_of(arrays), zlib.crc32(f"{length} {nbytes}".encode()))
 
 
 def fingerprint(config: Mapping[str, Any], model: nn.Module) -> str:
     """A hash of the configuration, and of each parameter's name, shape, type and some values."""
     found = hashlib.sha256(json.dumps(dict(config), sort_keys=True, default=str).encode())
-    for name, value in tree_flatten(model.parameters()):
+    parameters = tree_flatten(model.parameters())
+    for name, value in parameters:
         found.update(f"{name} {value.shape} {value.dtype}".encode())
-        found.update(np.array(spread(value, FINGERPRINTED).astype(mx.float32)).tobytes())
+    found.update(_bytes_of(spread(value, FINGERPRINTED) for _, value in parameters))
     return found.hexdigest()[:32]
+
+
+def _bytes_of(arrays: Iterable[mx.array]) -> bytes:
+    """In float32, fetched at once: each fetch waits for the device."""
+    return np.array(mx.concatenate([array.astype(mx.float32).reshape(-1) for array in arrays])).tobytes()
 
 
 def spread(array: mx.array, many: int) -> mx.array:

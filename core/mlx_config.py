@@ -13,7 +13,7 @@ from typing import Any
 
 from core.backend import ModelUnsupported
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def as_mlx_reads_it(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -33,13 +33,13 @@ def _rotary(parameters: Mapping[str, Any]) -> dict[str, Any]:
     by_kind = {kind: value for kind, value in parameters.items() if isinstance(value, Mapping)}
     if not by_kind:
         return _older_names(parameters)
-    if not by_kind.keys() <= {_FULL, _SLIDING} or _FULL not in by_kind:
+    if not by_kind.keys() <= {FULL, SLIDING} or FULL not in by_kind:
         raise ModelUnsupported(f"rotary settings by {', '.join(by_kind)} are unknown to mlx-lm; use --backend torch")
-    local = by_kind.get(_SLIDING, {})
+    local = by_kind.get(SLIDING, {})
     if local.get("rope_type", "default") != "default":
         raise ModelUnsupported("mlx-lm scales no rotary base of sliding layers; use --backend torch")
     own = {"rope_local_base_freq": local["rope_theta"]} if "rope_theta" in local else {}
-    return _older_names(by_kind[_FULL]) | own
+    return _older_names(by_kind[FULL]) | own
 
 
 def _older_names(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def _older_names(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _pattern(config: Mapping[str, Any]) -> dict[str, Any]:
     """`sliding_window_pattern` n: every n-th layer sees all. Nothing where the kinds follow no such pattern."""
     kinds = config.get("layer_types")
-    if not kinds or set(kinds) != {_FULL, _SLIDING}:
+    if not kinds or set(kinds) != {FULL, SLIDING}:
         return {}
-    every = kinds.index(_FULL) + 1
-    follows = all((kind == _FULL) == (i % every == every - 1) for i, kind in enumerate(kinds))
+    every = kinds.index(FULL) + 1
+    follows = all((kind == FULL) == (i % every == every - 1) for i, kind in enumerate(kinds))
     return {"sliding_window_pattern": every} if follows else {}

@@ -15,8 +15,8 @@ import numpy as np
 from core.backend import ModelUnsupported
 from core.mlx_body import body_path, module_at, with_part
 
-#: Bytes of the output head in float32 at a time.
-HEAD_PIECE = 64 << 20
+#: Bytes of the output head in float32 at a time: each piece waits for the device.
+HEAD_PIECE = 192 << 20
 
 
 class OutputHead:
@@ -72,7 +72,7 @@ class OutputHead:
         return np.split(flat, np.cumsum([len(ids) for ids in wanted])[:-1])
 
 
-_NO_IDS = mx.zeros((1, 1), dtype=mx.int32)
+_NO_IDS = mx.array([[0]])  # of data: what is still to be computed belongs to the thread that began it
 
 
 class _Given(nn.Module):
@@ -100,8 +100,8 @@ class _Piece(nn.Module):
             biases = dict.get(weights, "biases")
             rows = mx.dequantize(
                 rows,
-                scales[part],
-                None if biases is None else biases[part],
+                _float32(scales[part]),  # the products have the type of the scales
+                None if biases is None else _float32(biases[part]),
                 group_size=weights.group_size,
                 bits=weights.bits,
                 mode=weights.mode,
@@ -115,3 +115,8 @@ class _Piece(nn.Module):
         return logits if self._bias is None else logits + self._bias
 
     as_linear = __call__
+
+
+def _float32(scales: mx.array) -> mx.array:
+    """Packed scales stay packed."""
+    return scales.astype(mx.float32) if mx.issubdtype(scales.dtype, mx.floating) else scales

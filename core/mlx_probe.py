@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from core.backend import ModelUnsupported, TreeBatch
+from core import probe
+from core.backend import ModelUnsupported
 from core.mlx_head import OutputHead
 from core.mlx_rows import RowsReader
 from core.mlx_small import Kind
 from core.mlx_tree import TreeReader
 from core.probe import (
     CLOSE,
-    CLOSE_REAL,
-    CLOSE_REAL_BF16,
     SMALL,
     TELLING,
     Expected,
     Sample,
+    close_real,
     first_right,
     largest_gap,
-    off,
     sample_of,
     share_moved,
 )
@@ -57,14 +57,8 @@ def reader_of(model: nn.Module, kind: Kind, tokenizer: Any) -> Reader:
 
 
 def reads_alike(reader: Reader, head: OutputHead, model: nn.Module, tokenizer: Any) -> bool:
-    """Whether the real weights give what the model's own forward gives: a gross error in loading does not pass."""
-    sample = sample_of(tokenizer)
-    sample = Sample(sample.text, sample.paths[:2])
-    tree, ends = TreeBatch.of(sample.paths)
-    expected = expected_of(model, sample)
-    hidden, _ = reader.read(reader.prefill(sample.text, None), [], tree, ends, keep=False)
-    apart = off(head, hidden, [expected[path] for path in sample.paths], share_moved)
-    return apart <= _close_real(reader.body.dtype)
+    exact = reader.body.dtype == mx.float32
+    return probe.reads_alike(reader, head, partial(expected_of, model), tokenizer, exact)
 
 
 def _proved_small(kind: Kind) -> tuple[str | None, str]:
@@ -82,15 +76,10 @@ def _proved_small(kind: Kind) -> tuple[str | None, str]:
 
 def _proved_real(model: nn.Module, sample: Sample, trouble: str) -> tuple[str | None, str]:
     """The same with the real weights: in 16 bits they cannot tell a tree that is a little wrong."""
-    body_type = RowsReader(model).body.dtype
-    exact, expected = body_type == mx.float32, expected_of(model, sample)
+    exact, expected = RowsReader(model).body.dtype == mx.float32, expected_of(model, sample)
     strategies = READERS if exact else ("rows",)
     trials = ((strategy, _made(strategy, lambda: model)) for strategy in strategies)
-    return first_right(trials, sample, expected, share_moved, _close_real(body_type), f"real weights: {trouble}")
-
-
-def _close_real(dtype: mx.Dtype) -> float:
-    return CLOSE_REAL if dtype == mx.float32 else CLOSE_REAL_BF16
+    return first_right(trials, sample, expected, share_moved, close_real(exact), f"real weights: {trouble}")
 
 
 def _made(strategy: str, model_of: Callable[[], nn.Module]) -> Callable[[], tuple[Any, Any]]:

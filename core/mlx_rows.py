@@ -18,9 +18,8 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.backend import TreeBatch
-from core.mlx_body import Body, seal, spread
-from core.mlx_tree import CHUNK
-from core.pass_memory import ACTIVATION_WIDTHS, PASS_BYTES, room
+from core.mlx_body import CHUNK, Body, seal, spread
+from core.pass_memory import room, rows_at_once
 
 #: Values of each array that go into a seal.
 SEALED = 64
@@ -90,7 +89,7 @@ class RowsReader:
     def append(self, caches: list[Any], start: int, ids: Sequence[int]) -> mx.array:
         """Grows the state by `ids`; the last hidden state (1, width)."""
         hidden = self.body([list(ids)], caches)[0, -1:]
-        mx.eval(hidden, [cache.state for cache in caches])
+        mx.async_eval(hidden, [cache.state for cache in caches])  # whoever asks for the result waits
         return hidden
 
     def room(self, length: int) -> int:
@@ -98,9 +97,8 @@ class RowsReader:
         return room(length, 1 + 3 * heads, width, self.body.dtype.size)
 
     def _rows_at_once(self, prefix: RowsPrefix | None, depth: int) -> int:
-        width = self.body.heads_and_width[1] * self.body.dtype.size
-        token = width * (ACTIVATION_WIDTHS + 2 * self.body.layers)  # keys and values of its own too
-        return max(1, PASS_BYTES // ((prefix.nbytes if prefix else 0) + depth * token))
+        held, (_, width) = prefix.nbytes if prefix else 0, self.body.heads_and_width
+        return rows_at_once(held, depth, self.body.layers, width, self.body.dtype.size)
 
     def _read_rows(self, prefix: RowsPrefix | None, rows: Sequence[Sequence[int]]) -> mx.array:
         """Hidden states (B, N, width), N as in the longest row."""

@@ -20,11 +20,9 @@ from mlx_lm.models.base import create_causal_mask
 from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
 from core.backend import TreeBatch
-from core.mlx_body import Body, module_at, seal
+from core.mlx_body import CHUNK, Body, module_at, seal
 from core.pass_memory import room
 
-#: Tokens of one pass of a prefill: what mlx-lm takes too. Scores of all at once would not fit.
-CHUNK = 2048
 #: Tokens by which a decoder's cache grows: one copy of the cache per so many tokens.
 DECODER_ROOM = 256
 #: Names under which mlx-lm's attention keeps its rotary layer.
@@ -33,7 +31,10 @@ ROTARY = ("rope", "rotary_emb")
 
 @dataclass(frozen=True)
 class MlxPrefix:
-    """Keys and values by layer, each (1, H/G, P, D), and the last token's hidden state (1, width)."""
+    """Keys and values by layer, each (1, H/G, P, D), and the last token's hidden state (1, width).
+
+    One that was kept of a read is a view: as long as it lives, so does what was read behind it.
+    """
 
     length: int
     layers: tuple[tuple[mx.array, mx.array], ...]
@@ -182,7 +183,7 @@ class TreeReader:
     def append(self, layers: list[Growing], start: int, ids: Sequence[int]) -> mx.array:
         """Grows the state by `ids` after `start` tokens; the last hidden state (1, width)."""
         hidden = self._forward(ids, layers)[-1:]
-        mx.eval(hidden, [(layer.keys, layer.values) for layer in layers])
+        mx.async_eval(hidden, [(layer.keys, layer.values) for layer in layers])  # whoever asks for the result waits
         return hidden
 
     def room(self, length: int) -> int:

@@ -10,19 +10,18 @@ import mlx.nn as nn
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from core.backend import ModelUnsupported
+from core.mlx_config import SLIDING
 from core.mlx_probe import expected_of
 from core.mlx_small import Kind
 from core.probe import SMALL, TELLING, largest_gap
 from core.small_config import NotSmall
-
-_SLIDING = "sliding_attention"
 
 
 def require_stated_layers(model: nn.Module, kind: Kind) -> None:
     """Raises `ModelUnsupported` where other layers slide than the configuration says."""
     stated = kind.values.get("layer_types") or ()
     slides = [isinstance(cache, RotatingKVCache) for cache in make_prompt_cache(model)]
-    if any(slides) and len(slides) == len(stated) and slides != [layer == _SLIDING for layer in stated]:
+    if any(slides) and len(slides) == len(stated) and slides != [layer == SLIDING for layer in stated]:
         raise ModelUnsupported(
             f"mlx-lm lets other layers of this {kind.name} model slide than its config.json says; use --backend torch"
         )
@@ -32,7 +31,7 @@ def unkept_window(kind: Kind) -> int | None:
     """The window's length where it makes no difference to mlx-lm's model, or where that cannot be told."""
     values = kind.values
     window = values.get("sliding_window")
-    sees_all = _SLIDING not in (values.get("layer_types") or (_SLIDING,))
+    sees_all = SLIDING not in (values.get("layer_types") or (SLIDING,))
     if not window or sees_all or values.get("use_sliding_window") is False:
         return None
     try:

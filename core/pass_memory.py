@@ -11,6 +11,12 @@ PASS_BYTES = 1 << 30
 ACTIVATION_WIDTHS = 32
 
 
+def rows_at_once(prefix_bytes: int, depth: int, layers: int, width: int, itemsize: int) -> int:
+    """Rows of `depth` tokens, each behind a prefix of its own, that a pass has memory for."""
+    token = width * itemsize * (ACTIVATION_WIDTHS + 2 * layers)  # keys and values of its own too
+    return max(1, PASS_BYTES // (prefix_bytes + depth * token))
+
+
 def room(length: int, copies: int, width: int, itemsize: int) -> int:
     """Tokens N that a masked pass after `length` has memory for: `copies` N (length + N) + N activations.
 

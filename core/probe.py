@@ -94,6 +94,21 @@ def differences(reader: Any, head: Any, sample: Sample, expected: Expected, dist
     yield 0.0 if begun.seal() == seal else float("nan")
 
 
+def reads_alike(reader: Any, head: Any, expected_of: Callable[[Sample], Expected], tokenizer: Any, exact: bool) -> bool:
+    """Whether real weights give what their own forward gives: a gross error in loading does not pass."""
+    sample = sample_of(tokenizer)
+    sample = Sample(sample.text, sample.paths[:2])
+    tree, ends = TreeBatch.of(sample.paths)
+    expected = expected_of(sample)
+    hidden, _ = reader.read(reader.prefill(sample.text, None), [], tree, ends, keep=False)
+    return off(head, hidden, [expected[path] for path in sample.paths], share_moved) <= close_real(exact)
+
+
+def close_real(exact: bool) -> float:
+    """`exact`: computed in float32."""
+    return CLOSE_REAL if exact else CLOSE_REAL_BF16
+
+
 def off(head: Any, hidden: Any, truth: Sequence[np.ndarray], distance: Distance) -> float:
     rows = head.log_probabilities(hidden, [np.arange(len(row)) for row in truth])
     return float(np.max([distance(row, true) for row, true in zip(rows, truth, strict=True)]))

@@ -12,31 +12,31 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
 
-from core.backend import ModelUnsupported, Strategy, TreeBatch
+from core import probe
+from core.backend import ModelUnsupported, Strategy
 from core.probe import (
     CLOSE,
-    CLOSE_REAL,
-    CLOSE_REAL_BF16,
     SMALL,
     TELLING,
     Expected,
     Sample,
+    close_real,
     first_right,
     largest_gap,
-    off,
     sample_of,
     share_moved,
 )
+from core.small_config import NotSmall
 from core.torch_attention import ATTENTION
 from core.torch_head import OutputHead
 from core.torch_rows import RowsReader
-from core.torch_small import NotSmall, small_config, small_model
+from core.torch_small import small_config, small_model
 from core.torch_tree import TreeReader
 
 log = logging.getLogger(__name__)
@@ -84,14 +84,8 @@ def reading_of(model: Any, tokenizer: Any) -> Reading:
 
 @torch.inference_mode()
 def reads_alike(reader: TreeReader | RowsReader, head: OutputHead, model: Any, tokenizer: Any) -> bool:
-    """Whether the real weights give what the model's own forward gives: a gross error in loading does not pass."""
-    sample = sample_of(tokenizer)
-    sample = Sample(sample.text, sample.paths[:2])
-    tree, ends = TreeBatch.of(sample.paths)
-    expected = expected_of(model, sample)
-    hidden, _ = reader.read(reader.prefill(sample.text, None), [], tree, ends, keep=False)
-    apart = off(head, hidden, [expected[path] for path in sample.paths], share_moved)
-    return apart <= (CLOSE_REAL if reader.body.dtype == torch.float32 else CLOSE_REAL_BF16)
+    exact = reader.body.dtype == torch.float32
+    return probe.reads_alike(reader, head, partial(expected_of, model), tokenizer, exact)
 
 
 @cache
@@ -114,14 +108,13 @@ def _proved_small(kind: type[PreTrainedConfig], values: str, body: type, device:
 def _proved_real(model: Any, sample: Sample, trouble: str) -> tuple[Reading | None, str]:
     """The same with the real weights: in bf16 they cannot tell a tree that is a little wrong."""
     exact = model.get_output_embeddings().weight.dtype == torch.float32
-    close = CLOSE_REAL if exact else CLOSE_REAL_BF16
     loaded, expected = model.config._attn_implementation, expected_of(model, sample)
     trials = (
         (reading, _made(reading, lambda: model))
         for reading in (replace(reading, attention=reading.attention or loaded) for reading in READINGS)
         if exact or reading.strategy == "rows"
     )
-    return first_right(trials, sample, expected, share_moved, close, f"real weights: {trouble}")
+    return first_right(trials, sample, expected, share_moved, close_real(exact), f"real weights: {trouble}")
 
 
 def _made(reading: Reading, model_of: Callable[..., Any], *given: Any) -> Callable[[], tuple[Any, Any]]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from core.backend import TreeBatch
-from core.pass_memory import ACTIVATION_WIDTHS, PASS_BYTES
+from core.pass_memory import rows_at_once
 from core.torch_body import Body, seal, spread
 
 #: Values of each tensor that go into a seal.
@@ -105,9 +105,8 @@ class RowsReader:
         return self.body.room(length, 1 + 3 * getattr(self.body.config, "num_attention_heads", 0))
 
     def _rows_at_once(self, prefix: RowsPrefix | None, depth: int) -> int:
-        width = self.body.config.hidden_size * self.body.dtype.itemsize
-        token = width * (ACTIVATION_WIDTHS + 2 * self.body.config.num_hidden_layers)  # keys and values of its own too
-        return max(1, PASS_BYTES // ((prefix.nbytes if prefix else 0) + depth * token))
+        config, held = self.body.config, prefix.nbytes if prefix else 0
+        return rows_at_once(held, depth, config.num_hidden_layers, config.hidden_size, self.body.dtype.itemsize)
 
     def _read_rows(self, prefix: RowsPrefix | None, rows: Sequence[Sequence[int]]) -> Tensor:
         """Hidden states (B, N, width), N as in the longest row."""

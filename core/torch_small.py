@@ -11,8 +11,6 @@ from transformers.cache_utils import get_layer_types_and_kwargs
 
 from core.small_config import NotSmall, small_values
 
-__all__ = ["NotSmall", "small_config", "small_model"]
-
 
 def small_config(config: PreTrainedConfig) -> PreTrainedConfig:
     """The same text model with one layer of each kind, or two, and narrow."""

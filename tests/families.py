@@ -1,6 +1,7 @@
 """A tiny random checkpoint of each family of models: written once, read by every backend."""
 
 import importlib.util
+import shutil
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -160,6 +161,17 @@ def saved(folder: Path, config: Any) -> Path:
     TOKENS.model_max_length = 2048
     TOKENS.save_pretrained(folder)
     return folder
+
+
+def quantised(source: Path, target: Path, group_size: int) -> Path:
+    """The same model in 4 bits, as mlx-lm writes it."""
+    from mlx_lm.utils import load_model, quantize_model, save_config, save_model
+
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors"))
+    model, config = quantize_model(*load_model(source), group_size=group_size, bits=4)
+    save_model(target, model)
+    save_config(config, target / "config.json")
+    return target
 
 
 # --- the same weights by a backend and by the library ---

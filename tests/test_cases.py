@@ -19,6 +19,7 @@ from tokenizers import processors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core import result, scoring
+from core.backends import candidates
 from core.engine import Engine, Request
 from core.engine_torch import TorchBackend
 from core.gguf_tokenizer import check_tokens
@@ -30,6 +31,7 @@ from core.scoring import branch_masses, decide
 from core.trie import FieldTrie, Fork, Form
 from core.vocabulary import Vocabulary
 from tests.fakes import CHATML, LEXICONS, HashBackend, Lexicon, PreferringBackend, lexicon
+from tests.families import HAS_MLX
 
 ROOT = Path(__file__).parents[1]
 CONTEXT = "A text about nothing."
@@ -435,16 +437,23 @@ def test_a_row_alone_and_in_a_batch_has_the_same_winners_but_for_near_ties():
 # --- threads ---
 
 
-def test_a_model_loaded_on_one_thread_answers_on_any_other(checkpoint):
-    """A stream belonged to the thread that had loaded the model. ml-explore/mlx-lm#1181, Blaizzy/mlx-vlm#1362"""
-    engine = Engine.load(str(checkpoint("llama", "qwen")), backend="torch", dtype="float32", offline=True)
-    worked, answers, read = set(), [], engine.backend.read
+@pytest.mark.parametrize(
+    "backend", ["torch", pytest.param("mlx", marks=pytest.mark.skipif(not HAS_MLX, reason="mlx is not installed"))]
+)
+def test_a_model_loaded_on_one_thread_answers_on_any_other(checkpoint, monkeypatch, backend):
+    """A stream belonged to the thread that had loaded the model.
 
-    def watched(*args, **options):
-        worked.add(threading.current_thread())
-        return read(*args, **options)
+    ml-explore/mlx-lm#1181, ml-explore/mlx-lm#1256, Blaizzy/mlx-vlm#1134, Blaizzy/mlx-vlm#1362
+    """
+    [candidate], worked, answers = candidates(backend), set(), []
+    for name in ("__init__", "prefill", "read", "decoder"):
 
-    engine.backend.read = watched
+        def watched(*args, work=getattr(candidate.kind, name), **options):
+            worked.add(threading.current_thread())
+            return work(*args, **options)
+
+        monkeypatch.setattr(candidate.kind, name, watched)
+    engine = Engine.load(str(checkpoint("llama", "qwen")), backend=backend, dtype="float32", offline=True)
     threads = [
         threading.Thread(target=lambda: answers.append(engine.run_parallel(CONTEXT, TWO).values)) for _ in range(4)
     ]
@@ -455,12 +464,6 @@ def test_a_model_loaded_on_one_thread_answers_on_any_other(checkpoint):
     answers.append(engine.run_parallel(CONTEXT, TWO).values)
     assert len(answers) == 5 and all(values == answers[0] for values in answers)
     assert len(worked) == 1 and not worked & {threading.current_thread(), *threads}
-
-
-def test_all_work_of_mlx_is_done_on_one_thread():
-    """ml-explore/mlx-lm#1181, ml-explore/mlx-lm#1256, Blaizzy/mlx-vlm#1134"""
-    module = pytest.importorskip("core.engine_mlx", reason="mlx is not installed", exc_type=ImportError)
-    assert "thread" in inspect.getdoc(module)
 
 
 # --- another engine's scorer, by hand: candidates as tokens, logits by what was written before ---

@@ -1,8 +1,9 @@
-"""MLX: what is its own. What it shares with torch is in test_families, by the same tests, and in test_check."""
+"""MLX: what is its own. What it shares with torch is in test_families, by the same tests."""
 
 import json
+import os
 import shutil
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -13,15 +14,16 @@ mx = pytest.importorskip("mlx.core", reason="mlx is not installed")
 pytest.importorskip("mlx_lm", reason="mlx-lm is not installed")
 
 import mlx.nn as nn  # noqa: E402
-from mlx_lm.utils import load_model, quantize_model, save_config, save_model  # noqa: E402
 
-from core import conformance, mlx_probe, mlx_tree, mlx_window  # noqa: E402
+from core import conformance, mlx_probe, mlx_tree, mlx_window, probe  # noqa: E402
 from core.backend import ModelUnsupported, TreeBatch  # noqa: E402
 from core.engine import Engine  # noqa: E402
 from core.mlx_config import as_mlx_reads_it  # noqa: E402
 from core.mlx_probe import READERS  # noqa: E402
 from core.mlx_tree import PerToken  # noqa: E402
+from core.pass_memory import PASS_BYTES  # noqa: E402
 from core.small_config import NotSmall  # noqa: E402
+from tests import families  # noqa: E402
 from tests.families import IDS, SHAPE, TEXT, TREE, Family, checkpoint, loaded, saved  # noqa: E402
 
 EVERY = [np.arange(100)] * len(TREE.tokens)
@@ -127,7 +129,7 @@ def test_a_model_that_cannot_be_made_small_is_tried_itself(folder, monkeypatch):
 
 
 def test_weights_that_are_not_read_as_the_model_reads_them_are_refused(folder, monkeypatch):
-    monkeypatch.setattr(mlx_probe, "share_moved", lambda *_: 0.9)
+    monkeypatch.setattr(probe, "share_moved", lambda *_: 0.9)
     with pytest.raises(ModelUnsupported, match="llama model is not read as its own forward reads it"):
         loaded(folder("llama"), "mlx")
 
@@ -136,6 +138,21 @@ def test_weights_that_are_not_read_as_the_model_reads_them_are_refused(folder, m
 def test_what_mlx_lm_cannot_load_is_refused_in_a_line(folder, name):
     with pytest.raises(ModelUnsupported, match="^mlx-lm cannot load .*; use --backend torch$") as e:
         loaded(folder(name), "mlx")
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [
+        ({"model_type": "none_such"}, "ValueError"),
+        ({"rope_scaling": {"rope_type": "llama3"}, "rope_parameters": None}, "KeyError"),
+        ({"layer_types": None, "rope_parameters": {"chunked_attention": {"rope_theta": 1e4}}}, "rotary settings by"),
+        ({"vocab_size": 7}, "shape"),
+    ],
+)
+def test_a_configuration_that_mlx_lm_stumbles_over_is_refused_in_a_line(folder, tmp_path, values, words):
+    with pytest.raises(ModelUnsupported, match=words) as e:
+        loaded(changed(folder("llama"), tmp_path / "odd", **values), "mlx")
     assert "\n" not in str(e.value)
 
 
@@ -237,19 +254,9 @@ def test_layers_that_slide_in_another_order_than_stated_are_refused(folder, tmp_
 
 @pytest.fixture(scope="module")
 def quantised(folder, tmp_path_factory):
-    """The small model in 4 bits, as mlx-lm writes it."""
-
-    @cache
-    def made(name):
-        target = tmp_path_factory.mktemp("quantised") / "model"
-        shutil.copytree(folder(name), target, ignore=shutil.ignore_patterns("*.safetensors"))
-        model, config = load_model(folder(name))
-        model, config = quantize_model(model, config, group_size=32, bits=4)
-        save_model(target, model)
-        save_config(config, target / "config.json")
-        return target
-
-    return made
+    return cache(
+        lambda name: families.quantised(folder(name), tmp_path_factory.mktemp("quantised") / "model", group_size=32)
+    )
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "lfm2"])
@@ -281,6 +288,15 @@ def test_torch_says_that_it_does_not_read_them(quantised):
 
 def test_another_number_of_bits_is_another_model(folder, quantised):
     assert loaded(quantised("llama"), "mlx").identity.fingerprint != loaded(folder("llama"), "mlx").identity.fingerprint
+
+
+# --- what a load sets for the process ---
+
+
+def test_products_of_float32_keep_their_precision_and_freed_memory_is_given_back(folder):
+    loaded(folder("llama"), "mlx")
+    assert os.environ["MLX_ENABLE_TF32"] == "0"
+    assert mx.set_cache_limit(PASS_BYTES) == PASS_BYTES
 
 
 # --- one pass ---
@@ -335,6 +351,19 @@ def test_forks_are_read_in_float32_where_the_weights_have_16_bits(folder):
     assert row == pytest.approx(logits - np.logaddexp.reduce(logits), abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["llama", "gemma 3"])  # a head of its own, a tied one
+def test_forks_are_read_in_float32_where_the_head_has_4_bits_and_scales_of_16(quantised, name):
+    backend = loaded(quantised(name), "mlx", dtype="bfloat16")
+    hidden, _ = backend.reader.read(backend.prefill(TEXT), [], TREE, [0], keep=False)
+    weights = backend.model.model.embed_tokens if name == "gemma 3" else backend.model.lm_head
+    assert weights.scales.dtype == mx.bfloat16
+    scales, biases = (array.astype(mx.float32) for array in (weights.scales, weights.biases))
+    rows = np.array(mx.dequantize(weights.weight, scales, biases, group_size=32, bits=4), dtype=np.float64)
+    logits = rows @ np.array(hidden[0].astype(mx.float32), dtype=np.float64)
+    [row] = backend.head.log_probabilities(hidden, [np.arange(len(rows))])
+    assert row == pytest.approx(logits - np.logaddexp.reduce(logits), abs=1e-5)
+
+
 # --- the other lane ---
 
 
@@ -378,26 +407,25 @@ def test_the_baseline_writes_the_same_text_in_both_frameworks(folder, mode):
 # --- threads ---
 
 
-def test_two_web_threads_are_answered_by_the_one_that_loaded_the_model(folder):
+@pytest.mark.parametrize("name", ["llama", "lfm2"])
+def test_nothing_that_is_still_to_be_computed_belongs_to_the_thread_that_imported_or_loaded(folder, name):
+    """An array that another thread began to compute has no stream on this one."""
+    loading = ThreadPoolExecutor(1).submit(lambda: Engine(loaded(folder(name), "mlx"), name)).result()
+    assert loading.run_parallel(conformance.TEXTS[0], conformance.SMALL).values
+    [*_, end] = loading.race(conformance.TEXTS[0], conformance.SMALL).wait()
+    assert end.state == "done"
+
+
+def test_a_run_is_stopped_between_two_tokens_and_its_clock_runs_forward(folder):
     engine = Engine.load(str(folder("llama")), backend="mlx", dtype="float32", offline=True)
-    worked, answers, read = set(), {}, engine.backend.read
-
-    def watched(*args, **options):
-        worked.add(threading.current_thread().name)
-        return read(*args, **options)
-
-    engine.backend.read = watched
-
-    def asked(text):
-        answers[text] = engine.run_parallel(text, conformance.SMALL).values
-
-    threads = [threading.Thread(target=asked, args=(text,)) for text in conformance.TEXTS[:2]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert worked == {"pcd-owner"}
-    assert answers == {text: engine.run_parallel(text, conformance.SMALL).values for text in conformance.TEXTS[:2]}
+    race, events = engine.race(conformance.TEXTS[0], conformance.SMALL, mode="free", order=("ar", "pcd")), []
+    while sum(event.kind == "token" for event in events) < 3 and not race.finished:
+        events += race.drain()
+    race.cancel()
+    events += race.wait()
+    tokens = [event for event in events if event.kind == "token"]
+    assert events[-1].state == "stopped" and len(tokens) < 160  # what the other tests see of an unstopped one
+    assert [event.ms for event in tokens] == sorted({event.ms for event in tokens})
 
 
 def test_a_failure_inside_ends_the_run_with_its_reason_and_the_next_one_is_answered(folder):

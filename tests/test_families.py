@@ -10,11 +10,11 @@ import pytest
 import torch
 import transformers
 
-from core import pass_memory, torch_forest, torch_masks, torch_probe, torch_rows
+from core import pass_memory, probe, torch_forest, torch_masks, torch_probe, torch_rows
 from core.backend import ModelUnsupported, TreeBatch
 from core.torch_attention import ATTENTION
 from core.torch_body import fingerprint
-from core.torch_small import NotSmall
+from core.small_config import NotSmall
 from tests.families import CLOSE, FAMILIES, HAS_MLX, IDS, IN_MLX, PATHS, SHAPE, TEXT, Family, checkpoint, loaded, saved
 
 OTHER = [27, 18, 28, 18, 284, 59, 45, 23, 53, 60, 2, 8]
@@ -193,7 +193,7 @@ def test_long_contexts_get_rows_of_their_own_and_the_fields_of_one_do_not():
 def test_a_tree_that_has_no_room_is_read_in_several_passes(family, monkeypatch):
     lfm2 = family("lfm2")
     prefix, before = lfm2.backend.prefill(TEXT), lfm2.backend.passes
-    monkeypatch.setattr(torch_rows, "PASS_BYTES", 1)
+    monkeypatch.setattr(pass_memory, "PASS_BYTES", 1)
     lfm2.assert_close(lfm2.read(prefix, [])[0], lfm2.after(*TEXT))
     assert lfm2.backend.passes - before == len(PATHS) - 1  # one of them is a part of another
 
@@ -280,7 +280,7 @@ def test_a_model_that_cannot_be_made_small_is_tried_itself(tmp_path, monkeypatch
 
 def test_weights_that_are_not_read_as_the_model_reads_them_are_refused(tmp_path, monkeypatch):
     saved(tmp_path, transformers.LlamaConfig(**SHAPE, **IDS))
-    monkeypatch.setattr(torch_probe, "share_moved", lambda *_: 0.9)
+    monkeypatch.setattr(probe, "share_moved", lambda *_: 0.9)
     with pytest.raises(ModelUnsupported, match="llama model is not read as its own forward reads it"):
         loaded(tmp_path)
 
