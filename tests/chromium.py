@@ -52,19 +52,14 @@ def spy_on(page: Page, address: str, complaints: list[str]) -> None:
     page.on("request", lambda request: None if request.url.startswith(own) else complaints.append(request.url))
 
 
-#: By browser, address and options: contexts that have gradio's scripts in their cache, which saves half a page load.
-_KEPT: dict[tuple[Any, ...], list[BrowserContext]] = {}
-
-
 @contextmanager
 def opener(browser: Browser, url: str, script: str = "0", forgiven: tuple[str, ...] = ()) -> Iterator[OpenPage]:
-    """Opens the page, each time in a browser that knows nothing yet unless a `context` is given.
+    """Opens the page, each time in a browser of its own unless a `context` is given; `script` runs before it.
 
-    `script` runs before the page. At the end nothing else than `forgiven` may be on the console, and no request may
-    have left for another host.
+    At the end nothing else than `forgiven` may be on the console, and no request may have left for another host.
     """
     complaints: list[str] = []
-    contexts: list[tuple[tuple[Any, ...], BrowserContext]] = []
+    contexts: list[BrowserContext] = []
 
     def open_one(
         query: str = "",
@@ -75,10 +70,8 @@ def opener(browser: Browser, url: str, script: str = "0", forgiven: tuple[str, .
         **options: Any,
     ) -> Page:
         if context is None:
-            options = {"viewport": {"width": 1440, "height": 900}, **options}
-            kept = _KEPT.setdefault(key := (browser, address, repr(sorted(options.items()))), [])
-            context = kept.pop() if kept else browser.new_context(**options)
-            contexts.append((key, context))
+            context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
+            contexts.append(context)
         page = context.new_page()
         spy_on(page, address, complaints)
         page.add_init_script(script)
@@ -89,23 +82,10 @@ def opener(browser: Browser, url: str, script: str = "0", forgiven: tuple[str, .
     try:
         yield open_one
     finally:
-        for key, context in contexts:
-            _forget(context, key[1])
-            _KEPT[key].append(context)
+        for context in contexts:
+            context.close()
     left = [said for said in complaints if not any(word in said for word in forgiven)]
     assert left == [], left
-
-
-def _forget(context: BrowserContext, address: str) -> None:
-    """All but the cache."""
-    for page in context.pages:
-        page.close()
-    context.set_offline(False)
-    context.clear_cookies()
-    context.clear_permissions()
-    session = context.new_cdp_session(blank := context.new_page())
-    session.send("Storage.clearDataForOrigin", {"origin": address.rstrip("/"), "storageTypes": "local_storage"})
-    blank.close()
 
 
 def part(page: Page, name: str) -> Locator:
