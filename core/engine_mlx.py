@@ -17,15 +17,14 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from mlx.utils import tree_map
-from mlx_lm.utils import load_config, load_model
 from transformers import AutoConfig, AutoTokenizer
 
 from core.backend import BackendMissing, Identity, ModelUnsupported, TreeBatch, end_ids
 from core.mlx_body import fingerprint
-from core.mlx_config import as_mlx_reads_it
+from core.mlx_checkpoint import cast, read_checkpoint, weights_name
 from core.mlx_head import OutputHead
 from core.mlx_probe import Reader, reader_of, reads_alike
+from core.mlx_reference import require_same_model
 from core.mlx_rows import RowsPrefix
 from core.mlx_small import Kind
 from core.mlx_tree import MlxPrefix
@@ -56,12 +55,11 @@ class MlxBackend:
                 "in another dtype, or use another model"
             )
         body.passes = 0
-        bits = config.get("quantization") or config.get("quantization_config") or {}
+        computed_in, packed_in = str(body.dtype).removeprefix("mlx.core."), weights_name(model)
         self.identity = Identity(
             backend="mlx",
             device=device_name(),
-            dtype=str(body.dtype).removeprefix("mlx.core.")
-            + (f", {bits['bits']}-bit weights" if "bits" in bits else ""),
+            dtype=f"{computed_in}, {packed_in} weights" if packed_in else computed_in,
             window=_window_of(kind),
             vocab_size=self.head.size,
             end_ids=end_ids(config.get("eos_token_id"), tokenizer.eos_token_id),
@@ -88,19 +86,18 @@ class MlxBackend:
             raise BackendMissing(f"dtype {dtype!r} is unknown; use auto, {', '.join(DTYPES)}")
         mx.set_cache_limit(PASS_BYTES)  # what MLX keeps of freed memory: on Metal as much as there is, if not told
         try:
-            names = AutoConfig.from_pretrained(directory, local_files_only=True).attribute_map
-            read = as_mlx_reads_it(load_config(directory), names)
-            model, config = load_model(directory, lazy=True, model_config=read)
+            config = AutoConfig.from_pretrained(directory, local_files_only=True)
+            require_same_model(config)
+            model, kind = read_checkpoint(directory, config)
+            if dtype != "auto":
+                cast(model, DTYPES[dtype])
+            mx.eval(model.parameters())
+            return cls(model, AutoTokenizer.from_pretrained(directory, local_files_only=True), kind)
         except ModelUnsupported:
             raise
-        except Exception as failure:  # of any model class: no weights are computed with here
+        except (Exception, SystemExit) as failure:  # of any model class: one of mlx-lm's ends the program
             reason = " ".join(f"{type(failure).__name__}, {failure}".split())[:200]
             raise ModelUnsupported(f"mlx-lm cannot load {directory.name}: {reason}; use --backend torch") from failure
-        if dtype != "auto":
-            model.update(tree_map(lambda value: _cast(value, DTYPES[dtype]), model.parameters()))
-        mx.eval(model.parameters())
-        kind = Kind(type(model), type(model.args), config, names)
-        return cls(model, AutoTokenizer.from_pretrained(directory, local_files_only=True), kind)
 
     def prefill(self, ids: Sequence[int], after: MlxPrefix | RowsPrefix | None = None) -> MlxPrefix | RowsPrefix:
         return self.reader.prefill(ids, after)
@@ -158,14 +155,9 @@ def device_name() -> str:
     return f"cpu ({platform.machine()})"
 
 
-def _cast(value: mx.array, dtype: mx.Dtype) -> mx.array:
-    """Packed weights stay packed."""
-    return value.astype(dtype) if mx.issubdtype(value.dtype, mx.floating) else value
-
-
 def _window_of(kind: Kind) -> int:
     stated = [kind.values[name] for name in ("max_position_embeddings", "max_seq_len") if kind.values.get(name)]
-    if not stated:
+    if not stated or stated[0] < 1:
         raise ModelUnsupported(
             f"{kind.name} models do not state how many tokens they can read; "
             "put max_position_embeddings into the folder's config.json"

@@ -16,17 +16,17 @@ from core.backend import ModelUnsupported
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def as_mlx_reads_it(config: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The same configuration with the older names beside the newer; what is stated under them is kept.
+def as_mlx_reads_it(stated: Mapping[str, Any], full: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """What config.json states, with transformers' defaults for the rest and the older names beside the newer.
 
-    `names` is the configuration class's own name of a common one, as transformers maps them.
+    `full` is the configuration as transformers has read it, whose rotary settings count; `names` is its class's own
+    name of a common one. Raises `ModelUnsupported`.
     """
-    read = dict(config)
-    if isinstance(config.get("text_config"), Mapping):
-        read["text_config"] = as_mlx_reads_it(config["text_config"], names)
-    older = {common: config[own] for common, own in names.items() if own in config}
-    older |= _rotary(config.get("rope_parameters") or {}) | _pattern(config)
-    return older | {name: value for name, value in read.items() if value is not None or name not in older}
+    read = {name: value for name, value in full.items() if value is not None} | dict(stated)
+    if isinstance(stated.get("text_config"), Mapping):
+        read["text_config"] = as_mlx_reads_it(stated["text_config"], full["text_config"], names)
+    common = {name: read[own] for name, own in names.items() if own in read and name not in read}
+    return read | common | _rotary(full.get("rope_parameters") or {}) | _pattern(read)
 
 
 def _rotary(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def _rotary(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _older_names(parameters: Mapping[str, Any]) -> dict[str, Any]:
     older = {name: parameters[name] for name in ("rope_theta", "partial_rotary_factor") if name in parameters}
-    if parameters.get("rope_type", "default") != "default":
-        older["rope_scaling"] = dict(parameters)
+    if (scaling := parameters.get("rope_type", "default")) != "default":
+        older["rope_scaling"] = {**parameters, "type": scaling}
     return older
 
 

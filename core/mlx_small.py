@@ -39,7 +39,7 @@ class Kind:
             values = small_values(self.values, self.names) | changed
             for name in ("text_config", "quantization"):
                 values.pop(name, None)
-            model = self.model(self.arguments.from_dict(as_mlx_reads_it(values, self.names)))
+            model = self.model(self.arguments.from_dict(as_mlx_reads_it(values, values, self.names)))
             if values.get("tie_word_embeddings") and hasattr(model, "sanitize"):
                 model.sanitize({})  # Gemma learns there that its head is tied
         except Exception as failure:  # of any model class: one that cannot be made small is tried as it is

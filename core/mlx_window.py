@@ -32,8 +32,10 @@ def unkept_window(kind: Kind) -> int | None:
     values = kind.values
     window = values.get("sliding_window")
     sees_all = SLIDING not in (values.get("layer_types") or (SLIDING,))
-    if not window or sees_all or values.get("use_sliding_window") is False:
+    if window is None or sees_all or values.get("use_sliding_window") is False:
         return None
+    if window < 1:
+        raise ModelUnsupported(f"sliding_window {window} is no window; put it right in the folder's config.json")
     try:
         narrow, wide = (kind.small(sliding_window=width) for width in (len(SMALL.text) // 2, 2 * len(SMALL.text)))
         rows = [expected_of(model, SMALL)[SMALL.paths[0]] for model in (narrow, wide)]
