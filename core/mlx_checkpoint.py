@@ -30,9 +30,14 @@ def cast(model: nn.Module, dtype: mx.Dtype) -> None:
 def weights_name(model: nn.Module) -> str:
     """What weights are packed in: `4-bit`, `4/8-bit`, `4-bit mxfp4`; empty where none are."""
     packed = [module for module in model.modules() if dict.get(module, "scales") is not None]
-    bits = "/".join(map(str, sorted({module.bits for module in packed})))
+    bits = "/".join(map(str, sorted({_bits_of(module) for module in packed})))
     modes = sorted({module.mode for module in packed} - {"affine"})
     return " ".join([f"{bits}-bit", *modes]) if packed else ""
+
+
+def _bits_of(module: Any) -> int:
+    """By the sizes: what config.json states need not be so."""
+    return 32 * module.weight.shape[-1] // (module.scales.shape[-1] * module.group_size)
 
 
 def _cast(value: Any, dtype: mx.Dtype) -> Any:

@@ -49,10 +49,12 @@ def require_same_model(config: PreTrainedConfig) -> None:
 
 def _difference(config: PreTrainedConfig) -> float:
     import torch  # here: MLX runs without it
+    from transformers.utils.logging import disable_progress_bar
 
     from core.torch_probe import expected_of as expected_of_transformers
     from core.torch_small import small_config, small_model
 
+    disable_progress_bar()  # that of a small file
     text = config.get_text_config(decoder=True)
     values = small_config(text).to_dict() | _uncut(text.to_dict())
     small = small_model(type(text), json.dumps(values, default=str), "eager", "cpu")
