@@ -146,7 +146,7 @@ def _decided(engine: Engine, job: BatchJob, rows: Sequence[Row]) -> list[Result 
     try:
         answers = iter(engine.decode_many(texts, job.schema, job.temperature, return_exceptions=True, **job.options))
     except KeyboardInterrupt:
-        engine.owner.close(PATIENCE_S)
+        engine.owner.stop(PATIENCE_S)
         raise
     found = [row.error or next(answers) for row in rows]
     return [one if isinstance(one, Result) else str(one) for one in found]

@@ -88,12 +88,18 @@ class Engine:
         dtype: str = "auto",
         offline: bool = False,
         progress: Progress = lambda stage, fraction: None,
+        cache_entries: int = MAX_ENTRIES,
+        cache_bytes: int = MAX_BYTES,
+        queue: int | None = None,
+        timeout_s: float | None = None,
     ) -> Engine:
         """Finds or fetches the model, loads it and warms it up.
 
-        Raises `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`.
+        `queue`: requests that may wait, beyond which they raise `QueueFull`; `timeout_s`: for each, waiting included,
+        after which it raises `TimedOut`. Raises `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`.
         """
-        owner, refused = Owner(), []
+        owner, refused = Owner(queue, timeout_s), []
+        kept = {"cache_entries": cache_entries, "cache_bytes": cache_bytes}
         for candidate in candidates(backend):
             found = resolve(
                 name,
@@ -106,7 +112,7 @@ class Engine:
             progress(f"loading {found.name}", None)
 
             def loaded(job: Job) -> Engine:
-                engine = cls(candidate.kind.load(found.directory, dtype=dtype), found.name, why, owner)
+                engine = cls(candidate.kind.load(found.directory, dtype=dtype), found.name, why, owner, **kept)
                 progress(f"warming up {found.name}", None)
                 engine.warm_up()
                 return engine
@@ -121,7 +127,7 @@ class Engine:
         """Decides every field of the schema.
 
         `options` are those of `Request`: cache, scoring, prior, complete, style. Raises `ValueError` for an
-        empty context or a bad option, `PromptTooLong`, `TokenizationError`.
+        empty context or a bad option, `PromptTooLong`, `TokenizationError`, and what is `Unavailable`.
         """
         return self.submit(context, schema, temperature, **options).result()
 

@@ -29,7 +29,7 @@ def interruptible(engine: Engine, publish: Callable[[], None]) -> Iterator[None]
         yield
     except KeyboardInterrupt:
         with suppress(KeyboardInterrupt):  # who presses it twice does not want to wait
-            engine.owner.close(PATIENCE_S)
+            engine.owner.stop(PATIENCE_S)
     finally:
         with _uninterrupted():
             publish()

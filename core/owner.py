@@ -1,13 +1,16 @@
 """The owner thread: all model work of an engine happens there, one job at a time.
 
-It starts with the first job, in the process where that job was submitted. Knows nothing
-of models: a job is a function that is given its own `Job`, to look at the cancel flag.
+It starts with the first job, in the process where that job was submitted, and ends when nobody
+holds its owner any more. Knows nothing of models: a job is a function that is given its own `Job`,
+to look at the cancel flag and the time limit.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,16 +21,35 @@ class Cancelled(Exception):
     """The job was asked to stop; raised inside it by `Job.check`."""
 
 
-class Job:
-    """One piece of work in the queue."""
+class Unavailable(RuntimeError):
+    """Work that is not done though nothing is wrong with it; the message is one line for people."""
 
-    def __init__(self, owner: Owner, work: Callable[[Job], Any]) -> None:
+
+class QueueFull(Unavailable):
+    """As many jobs wait as may."""
+
+
+class TimedOut(Unavailable):
+    """The job's time was over before it was done; raised inside it by `Job.check`."""
+
+
+class Closing(Unavailable):
+    """No job is taken any more."""
+
+
+class Job:
+    """One piece of work in the queue. `limit_s`: its time from now on, waiting included; None: without end."""
+
+    def __init__(self, owner: Owner, work: Callable[[Job], Any], limit_s: float | None = None) -> None:
         self._owner = owner
         self._work = work
+        self._limit_s = limit_s
         self._cancel = threading.Event()
         self._done = threading.Event()
         self._value: Any = None
         self._error: BaseException | None = None
+        self._submitted = time.perf_counter()
+        self._left_queue: float | None = None
 
     @property
     def ahead(self) -> int:
@@ -35,99 +57,207 @@ class Job:
         return self._owner.ahead_of(self)
 
     @property
+    def waited_ms(self) -> float:
+        """Time in the queue: until the job was run or given up, or until now."""
+        return ((self._left_queue or time.perf_counter()) - self._submitted) * 1e3
+
+    @property
     def done(self) -> bool:
+        self._look_at_the_time()
         return self._done.is_set()
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the work raised, once the job is done; its frames are empty."""
+        return self._error
 
     def cancel(self) -> None:
         """Stops the job at its next check; one that waits is over at once."""
         self._cancel.set()
-        if self._owner.withdraw(self):
-            self.run()  # its first check ends it
+        self._give_up()
 
     def check(self) -> None:
-        """Raises `Cancelled` if the job is to stop: called between passes and at every token."""
+        """Raises `Cancelled` or `TimedOut` if the job is to stop: called between passes and at every token."""
         if self._cancel.is_set():
             raise Cancelled
+        if self._is_late():
+            raise TimedOut(
+                f"the request was not done within its {self._limit_s:g} s, {self.waited_ms / 1e3:.1f} s of which "
+                "it waited; try again later, shorten it, or start the service with a longer --timeout"
+            )
 
     def wait(self) -> None:
         """Until the job is done, cancelled or failed."""
-        self._done.wait()
+        while not self._done.wait(self._patience_s()):
+            self._look_at_the_time()
 
     def result(self) -> Any:
         """Waits for the work's value; raises what the work raised."""
         self.wait()
         if self._error is not None:
-            raise self._error
+            try:
+                raise self._error
+            finally:
+                del self  # or the error's traceback holds the job, which holds the error
         return self._value
 
     def run(self) -> None:
-        """Does the work, unless the job was cancelled."""
+        """Does the work, unless the job was cancelled or is late."""
+        self._left_queue = time.perf_counter()
         try:
             self.check()
             self._value = self._work(self)
-        except Cancelled as error:
-            # Without its traceback, whose frames would keep the run's KV alive until the next full collection.
-            self._error = error.with_traceback(None)
         except BaseException as error:  # handed to whoever waits for the result
-            self._error = error
+            self._error = _emptied(error)
         finally:
             del self._work
             self._done.set()
+            del self  # as in `result`
+
+    def _is_late(self) -> bool:
+        return self._limit_s is not None and time.perf_counter() - self._submitted > self._limit_s
+
+    def _patience_s(self) -> float | None:
+        """Until a job that waits is late; None where nobody has to look."""
+        if self._limit_s is None or self._left_queue is not None:
+            return None
+        return max(0.001, self._submitted + self._limit_s - time.perf_counter())
+
+    def _look_at_the_time(self) -> None:
+        """A job that is late while it waits is over, and its place is free."""
+        if self._left_queue is None and self._is_late():
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._owner.withdraw(self):
+            self.run()  # its first check ends it
+
+
+def _emptied(error: BaseException) -> BaseException:
+    """The error with its traceback, whose frames would keep the failed run's KV alive as long as the error lives."""
+    chain: BaseException | None = error
+    while chain is not None:
+        traceback.clear_frames(chain.__traceback__)
+        chain = chain.__cause__ or chain.__context__
+    assert error.__traceback__, "it was raised"
+    return error.with_traceback(error.__traceback__.tb_next)  # the first frame is the job's own
+
+
+class _Queue:
+    """What an owner and its thread share; the thread must not hold the owner, or neither would ever end."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Job] = deque()
+        self.running: Job | None = None
+        self.change = threading.Condition()
+        self._is_abandoned = False
+
+    def work(self) -> None:
+        """What the thread does."""
+        while job := self._next():
+            job.run()
+            del job  # or an idle thread keeps the last job's engine and result
+
+    def is_idle(self) -> bool:
+        return self.running is None and not self.waiting
+
+    def abandon(self) -> None:
+        """Nobody can submit any more."""
+        with self.change:
+            self._is_abandoned = True
+            self.change.notify_all()
+
+    def _next(self) -> Job | None:
+        with self.change:
+            self.running = None
+            self.change.notify_all()
+            self.change.wait_for(lambda: self.waiting or self._is_abandoned)
+            self.running = self.waiting.popleft() if self.waiting else None
+            return self.running
 
 
 class Owner:
-    """A queue and the one thread that empties it."""
+    """A queue and the one thread that empties it.
 
-    def __init__(self) -> None:
-        self._waiting: deque[Job] = deque()
-        self._running: Job | None = None
-        self._change = threading.Condition()
+    `limit`: jobs that may wait beside the one that runs; `timeout_s`: of each job, from `submit` on. None: no bound.
+    """
+
+    def __init__(self, limit: int | None = None, timeout_s: float | None = None) -> None:
+        if limit is not None and limit < 0:
+            raise ValueError(f"queue {limit}: give the number of requests that may wait, 0 or more")
+        if timeout_s is not None and not timeout_s > 0:
+            raise ValueError(f"timeout {timeout_s}: give seconds above 0, or none")
+        self._limit, self._timeout_s = limit, timeout_s
+        self._queue = _Queue()
+        self._is_closing = False
         self._thread: threading.Thread | None = None
+        weakref.finalize(self, self._queue.abandon).atexit = False
 
     def submit(self, work: Callable[[Job], Any]) -> Job:
-        job = Job(self, work)
-        with self._change:
-            self._waiting.append(job)
+        """Raises `QueueFull` or `Closing`."""
+        job, queue = Job(self, work, self._timeout_s), self._queue
+        with queue.change:
+            self._require_room()
+            queue.waiting.append(job)
             # After a fork the thread is not alive in the child, and starts anew there.
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._loop, name="pcd-owner", daemon=True)
+                self._thread = threading.Thread(target=queue.work, name="pcd-owner", daemon=True)
                 self._thread.start()
-            self._change.notify()
+            queue.change.notify_all()
         return job
 
     def ahead_of(self, job: Job) -> int:
-        with self._change:
-            if job not in self._waiting:
-                return 0
-            return self._waiting.index(job) + (self._running is not None)
+        queue = self._queue
+        with queue.change:
+            return queue.waiting.index(job) + (queue.running is not None) if job in queue.waiting else 0
 
     def withdraw(self, job: Job) -> bool:
         """Takes a job out of the queue; False if it is not waiting any more."""
-        with self._change:
-            if job not in self._waiting:
+        queue = self._queue
+        with queue.change:
+            if job not in queue.waiting:
                 return False
-            self._waiting.remove(job)
+            queue.waiting.remove(job)
+            queue.change.notify_all()
             return True
 
-    def close(self, patience_s: float) -> None:
+    def stop(self, patience_s: float) -> None:
         """Cancels every job and waits for the running one to notice, between two passes or tokens."""
-        with self._change:
-            jobs = [*self._waiting, *filter(None, [self._running])]
+        queue = self._queue
+        with queue.change:
+            jobs = [*queue.waiting, *filter(None, [queue.running])]
         for job in jobs:
             job.cancel()
-        deadline = time.perf_counter() + patience_s
-        while self._running is not None and time.perf_counter() < deadline:
-            time.sleep(0.02)
+        self.wait_until_idle(patience_s)
 
-    def _loop(self) -> None:
-        while True:
-            with self._change:
-                self._change.wait_for(lambda: self._waiting)
-                job = self._running = self._waiting.popleft()
-            job.run()
-            del job  # or an idle thread keeps the last job's engine and result
-            with self._change:
-                self._running = None
+    def close(self, patience_s: float) -> None:
+        """Takes no more jobs, and stops those that there are."""
+        self.refuse()
+        self.stop(patience_s)
+
+    def drain(self, patience_s: float) -> None:
+        """Takes no more jobs, and waits for those that there are to be done."""
+        self.refuse()
+        self.wait_until_idle(patience_s)
+
+    def refuse(self) -> None:
+        """From now on `submit` raises `Closing`."""
+        with self._queue.change:
+            self._is_closing = True
+
+    def wait_until_idle(self, patience_s: float | None) -> None:
+        with self._queue.change:
+            self._queue.change.wait_for(self._queue.is_idle, patience_s)
+
+    def _require_room(self) -> None:
+        if self._is_closing:
+            raise Closing("the service is shutting down and takes no new requests; send this one again in a moment")
+        if self._limit is None:
+            return
+        waiting = [job for job in list(self._queue.waiting) if not job.done]  # looked at: a late one leaves
+        running = self._queue.running
+        if len(waiting) + (running is not None and not running.done) > self._limit:
+            raise QueueFull(f"the queue is full: {len(waiting)} requests wait, its limit; try again in a moment")
 
 
 class LaneClock:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from core.backend import Prefix
 from core.compare import Comparison, Row, compare
 from core.machine import machine_name, versions
-from core.owner import Cancelled, Job, LaneClock, ticking
+from core.faults import told
+from core.owner import Cancelled, Job, LaneClock, Unavailable, ticking
 from core.plans import PriorScores
 from core.result import Decision
 from core.schema import Choice, StructuredSchema
@@ -54,7 +55,10 @@ DRAIN_EVERY_S = 0.03
 
 
 class Race:
-    """One run. `drain` until `finished`; every event of the trace comes out once and in order."""
+    """One run. `drain` until `finished`; every event of the trace comes out once and in order.
+
+    Raises `QueueFull` or `Closing` where it is not taken.
+    """
 
     def __init__(
         self, engine: Engine, request: Request, order: tuple[Lane, ...], mode: Mode, asked: float | None
@@ -63,7 +67,9 @@ class Race:
         self._request = request
         self._order = order
         self._mode = mode
-        self._asked = time.perf_counter() if asked is None else asked
+        now = time.perf_counter()
+        self._asked = now if asked is None else asked
+        self._waited_before_ms = (now - self._asked) * 1e3  # for a model, before the job was in the queue
         self._events: deque[Event] = deque()
         self._reading = Reading(request)
         self._ahead = 0
@@ -127,21 +133,21 @@ class Race:
 
     def _outcome(self) -> tuple[str, str]:
         """State and one line for people."""
-        try:
-            self._job.result()
-        except Cancelled:
-            return "stopped", "stopped"
-        except (ValueError, ArithmeticError) as error:  # such as PromptTooLong: a person can mend it
-            return "failed", str(error)
-        except Exception as error:  # the border of the engine: the page must learn that there is no answer
-            log.exception("a race failed")
-            return "failed", f"the engine failed: {type(error).__name__}; the log has more"
-        return "done", ""
+        match self._job.error:  # not raised: its traceback would hold this race, and with it the engine
+            case None:
+                return "done", ""
+            case Cancelled():
+                return "stopped", "stopped"
+            case ValueError() | ArithmeticError() | Unavailable() as error:  # such as PromptTooLong: people can mend it
+                return "failed", str(error)
+            case error:
+                log.error("a race failed", exc_info=error)
+                return "failed", told(error)
 
     # What follows runs on the owner thread.
 
     def _run(self, job: Job) -> None:
-        waited = self._waited_ms()
+        waited = self._waited_before_ms + job.waited_ms
         prepared = self._engine.prepare(self._request)
         self._events.append(self._started(prepared, waited))
         self._events.append(WarmedUp(waited, self._engine.warm_up_ms, "load"))

@@ -1,19 +1,29 @@
-"""The one resident model of a process: absent, loading, ready or failed.
+"""The one resident model of a process: absent, loading, ready or failed, and what takes its place.
 
-Pages and services ask it for the engine and tell people what it says. It loads in a
-thread of its own, so that whoever serves is up at once.
+Pages and services ask it for the engine and tell people what it says. A model loads in a
+thread of its own, so that whoever serves is up at once; another one is loaded and proved
+beside the old one, which serves until then and stays if the new one fails.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
+import time
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine
+from core.faults import is_out_of_memory
 from core.models import ModelError, ModelNotFound
+from core.owner import Closing, Owner
+from core.plans import MAX_BYTES, MAX_ENTRIES
 
 log = logging.getLogger(__name__)
 
@@ -26,52 +36,161 @@ class Status:
     message: str = ""  # one line: which model runs and why, or what to do
 
 
+class Busy(RuntimeError):
+    """A model is being loaded already; the message says which."""
+
+
+#: What a load raises, each with a message of one line.
+REFUSALS = (ModelNotFound, ModelError, BackendMissing, ModelUnsupported)
+
 #: Patience with a running pass when the process ends.
 CLOSE_S = 5.0
+#: From the end of a job until whoever waited for it has told its answer.
+ANSWERED_S = 1.0
 
 ABSENT = Status("absent", message="no model is loaded: start with --model NAME (python -m core.models lists the names)")
 
 
 class Resident:
+    """`status` and `engine` are those that serve; `switching` is how far the one that takes their place has come."""
+
     def __init__(self) -> None:
         self.status = ABSENT
         self.engine: Engine | None = None
+        self.switching: Status | None = None
+        self._load: Callable[..., Engine] = Engine.load
+        self._one_at_a_time = threading.Lock()
+        self._wanted = ""  # the model that is being loaded
+        self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()  # of this engine, and of old ones still in use
+        self._is_closing = False
 
-    def start(self, name: str, *, backend: str, dtype: str, offline: bool) -> None:
-        """Begins to load; returns at once. `none` loads nothing."""
+    def start(
+        self,
+        name: str,
+        *,
+        backend: str,
+        dtype: str,
+        offline: bool,
+        cache_entries: int = MAX_ENTRIES,
+        cache_bytes: int = MAX_BYTES,
+        queue: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Begins to load; returns at once. `none` loads nothing. All but the name is kept for later switches.
+
+        `queue`, `timeout_s`: those of `Engine.load`.
+        """
+        self._load = partial(
+            Engine.load,
+            backend=backend,
+            dtype=dtype,
+            offline=offline,
+            cache_entries=cache_entries,
+            cache_bytes=cache_bytes,
+            queue=queue,
+            timeout_s=timeout_s,
+        )
         if name == "none":
             return
-        self.status = Status("loading", "choosing a model" if name == "auto" else f"finding {name}")
-        load = threading.Thread(target=self._load, args=(name, backend, dtype, offline), name="pcd-load", daemon=True)
-        load.start()
+        self._begin(name)
+        threading.Thread(target=self._start, args=(name,), name="pcd-load", daemon=True).start()
 
-    def close(self) -> None:
-        """Stops what the engine does, as far as it can within a few seconds."""
-        if self.engine is not None:
-            self.engine.owner.close(CLOSE_S)
+    def switch(self, name: str | Path) -> Engine:
+        """Loads and proves another model, then puts it in the old one's place; returns its engine.
 
-    def _load(self, name: str, backend: str, dtype: str, offline: bool) -> None:
+        Requests that have the old one finish there; its thread and memory go with the last of them. Raises
+        `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`, where the old one stays; `Busy` during
+        another load, `Closing` at the end of the process.
+        """
+        self._begin(str(name.absolute()) if isinstance(name, Path) else name)
+        return self._loaded()
+
+    def drain(self, patience_s: float) -> None:
+        """Takes no more requests and waits for those that there are, of every engine in use."""
+        self._is_closing = True
+        owners, deadline = list(self._owners), time.perf_counter() + patience_s
+        for owner in owners:
+            owner.refuse()
+        for owner in owners:
+            owner.drain(max(0.0, deadline - time.perf_counter()))
+
+    def close(self, patience_s: float = CLOSE_S) -> None:
+        """Stops what the engines do, as far as they can within a few seconds."""
+        self._is_closing = True
+        deadline = time.perf_counter() + patience_s
+        for owner in list(self._owners):
+            owner.close(max(0.0, deadline - time.perf_counter()))
+
+    def _start(self, name: str) -> None:
         try:
-            engine = Engine.load(name, backend=backend, dtype=dtype, offline=offline, progress=self._progressed)
-        except (ModelNotFound, ModelError, BackendMissing, ModelUnsupported) as error:
-            self._failed(str(error))
-        except Exception as error:  # the thread's border: the page must not wait for ever
-            log.exception("loading %s failed", name)
-            reason = str(error).strip().partition("\n")[0][:200] or "no reason given"
-            self._failed(f"{name} could not be loaded: {type(error).__name__}, {reason}; the log has more")
-        else:
-            identity = engine.backend.identity
-            self.engine = engine
-            reason = f" ({engine.why})" if engine.why else ""
-            message = f"{engine.model}{reason} on {identity.backend}, {identity.device}, {identity.dtype}"
-            self.status = Status("ready", message=message)
-            log.info("ready: %s", message)
+            self._loaded()
+        except (*REFUSALS, Closing):
+            pass  # told by the status
 
-    def _progressed(self, stage: str, fraction: float | None) -> None:
-        if stage != self.status.stage:
+    def _begin(self, name: str) -> None:
+        if self._is_closing:
+            raise Closing("the service is shutting down; no other model is loaded")
+        if not self._one_at_a_time.acquire(blocking=False):
+            raise Busy(f"{self._wanted} is being loaded already; wait until it is there")
+        self._wanted = name
+        self._tell("choosing a model" if name == "auto" else f"finding {name}", None)
+
+    def _loaded(self) -> Engine:
+        """The engine of the wanted model, in its place."""
+        try:
+            return self._swapped(self._load(self._wanted, progress=self._tell))
+        except REFUSALS as error:
+            self._failed(str(error))
+            raise
+        except Closing:
+            raise
+        except Exception as error:  # of any framework: people must learn that it will not come
+            log.exception("loading %s failed", self._wanted)
+            self._failed(message := _reason(self._wanted, error))
+            raise ModelError(message) from None
+        finally:
+            self.switching = None
+            self._one_at_a_time.release()
+
+    def _swapped(self, engine: Engine) -> Engine:
+        self._owners.add(engine.owner)
+        if self._is_closing:
+            raise Closing("the service is shutting down; no other model is loaded")
+        old, self.engine = self.engine, engine
+        identity = engine.backend.identity
+        reason = f" ({engine.why})" if engine.why else ""
+        message = f"{engine.model}{reason} on {identity.backend}, {identity.device}, {identity.dtype}"
+        self.status = Status("ready", message=message)
+        log.info("ready: %s", message)
+        if old is not None:
+            log.info("%s ends with its last request", old.model)
+            threading.Thread(target=_collect_after, args=(old.owner,), name="pcd-retire", daemon=True).start()
+        return engine
+
+    def _tell(self, stage: str, fraction: float | None) -> None:
+        news = Status("loading", stage, fraction)
+        if self.switching is None or stage != self.switching.stage:
             log.info(stage)
-        self.status = Status("loading", stage, fraction)
+        self.switching = news
+        if self.engine is None:
+            self.status = news
 
     def _failed(self, message: str) -> None:
-        self.status = Status("failed", message=message)
         log.error(message)
+        if self.engine is None:
+            self.status = Status("failed", message=message)
+
+
+def _reason(name: str, error: Exception) -> str:
+    if is_out_of_memory(error):
+        return f"{name} could not be loaded: out of memory; free some, or choose a smaller model"
+    reason = str(error).strip().partition("\n")[0][:200] or "no reason given"
+    return f"{name} could not be loaded: {type(error).__name__}, {reason}; the log has more"
+
+
+def _collect_after(owner: Owner) -> None:
+    """What goes with the last request is freed by itself, unless an error of that request holds it in a cycle."""
+    owner.wait_until_idle(None)
+    del owner
+    time.sleep(ANSWERED_S)
+    gc.collect()

@@ -879,7 +879,7 @@ def test_ctrl_c_prints_and_writes_what_is_finished_and_stops_the_engine(command,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_ctrl_c_ends_the_wait_for_the_engine_and_spoils_nothing_that_is_told(monkeypatch, number):
     engine, told = engine_for(), []
-    monkeypatch.setattr(engine.owner, "close", lambda patience_s: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(engine.owner, "stop", lambda patience_s: signal.raise_signal(signal.SIGINT))
 
     def publish():
         told.append("half")

@@ -146,7 +146,7 @@ def test_a_running_job_learns_at_its_next_check_that_it_was_cancelled():
     assert owner.submit(lambda job: "still here").result() == "still here"
 
 
-def test_closing_cancels_what_runs_and_what_waits_and_waits_for_the_running_job_to_notice():
+def test_stopping_cancels_what_runs_and_what_waits_and_waits_for_the_running_job_to_notice():
     owner, started, ran = Owner(), threading.Event(), []
 
     def work(job):
@@ -157,15 +157,15 @@ def test_closing_cancels_what_runs_and_what_waits_and_waits_for_the_running_job_
 
     running, waiting = owner.submit(work), owner.submit(lambda job: ran.append(1))
     assert started.wait(10)
-    owner.close(patience_s=10)
+    owner.stop(patience_s=10)
     assert running.done and waiting.done and ran == []
     assert owner.submit(lambda job: "still here").result() == "still here"
 
 
-def test_closing_waits_no_longer_than_it_was_told(held):
+def test_stopping_waits_no_longer_than_it_was_told(held):
     owner, _, running = held
     before = time.perf_counter()
-    owner.close(patience_s=0.05)
+    owner.stop(patience_s=0.05)
     assert time.perf_counter() - before < 5 and not running.done
 
 

@@ -371,7 +371,7 @@ class BreakingBackend(PreferringBackend):
 
 @pytest.mark.parametrize("breaks_at, lanes", [(1, []), (2, []), (3, ["pcd"]), (9, ["pcd"])])
 def test_a_failure_ends_the_run_in_one_line_and_the_engine_lives_on(breaks_at, lanes):
-    engine = engine_for(backend=BreakingBackend, breaks_at=breaks_at, error=RuntimeError("out of memory\nat layer 3"))
+    engine = engine_for(backend=BreakingBackend, breaks_at=breaks_at, error=RuntimeError("not a number\nat layer 3"))
     events = finished(engine.race(CONTEXT, SCHEMA))
     end = only(events, "end")
     assert (end.state, end.message, end.speed_up) == (

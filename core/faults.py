@@ -1,0 +1,25 @@
+"""What people are told of an error that is the engine's own and not their request's: one line."""
+
+from __future__ import annotations
+
+import re
+
+#: In the words of torch on a CPU, of MLX, and of CUDA where it is no error class of its own.
+_NO_MEMORY = re.compile(r"can't allocate memory|unable to allocate|attempting to allocate|out of memory", re.IGNORECASE)
+
+
+def told(error: BaseException) -> str:
+    """No word of the error itself, which may hold texts and paths: the log has it."""
+    if is_out_of_memory(error):
+        return (
+            "out of memory: there is not enough for this request; "
+            "shorten the text or the schema, or choose a smaller model"
+        )
+    return f"the engine failed: {type(error).__name__}; the log has more"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Of the machine or of a device, whichever framework says it."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's; not imported for this
+        return True
+    return isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error)))
