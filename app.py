@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import sys
 from tempfile import TemporaryDirectory
 
@@ -15,8 +14,13 @@ from core.models import ModelNotFound, require_known
 from core.presets import PresetError, load_presets
 from core.recordings import load_recordings
 from core.resident import Resident
+from core.termination import Terminated, finish, raise_on_sigterm
 from core.ui.launch import launch
 from core.ui.page import build
+
+#: Requests that wait beside the one that runs. The page's and those of REST wait in one queue.
+QUEUE = 32
+MOST_SECONDS = 86_400.0
 
 
 def main() -> None:
@@ -25,7 +29,7 @@ def main() -> None:
     logging.getLogger("core").setLevel(logging.INFO)
     if given.model != "none":
         require_known(given.model)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    raise_on_sigterm()
     files = TemporaryDirectory(prefix="pcd-")  # for what the page offers; Gradio's own folder is one for all, and stays
     os.environ.setdefault("GRADIO_TEMP_DIR", files.name)
     resident = Resident()
@@ -33,11 +37,20 @@ def main() -> None:
     recordings = {name: recording.events for name, recording in load_recordings(presets).items()}
     page = build(resident, presets, recordings)
     launch(page, given.host, given.port)
-    resident.start(given.model, backend=given.backend, dtype=given.dtype, offline=given.offline)
     try:
-        page.block_thread()  # until Ctrl-C or SIGTERM
+        resident.start(
+            given.model,
+            backend=given.backend,
+            dtype=given.dtype,
+            offline=given.offline,
+            queue=given.queue,
+            timeout_s=given.timeout,
+        )
+        page.block_thread()
+        resident.close()  # Ctrl-C
+    except Terminated:
+        finish(resident, lambda: page.close(verbose=False))
     finally:
-        resident.close()
         files.cleanup()
         # Past the interpreter's own clean-up: a thread that is still inside a pass would abort it.
         os._exit(0)
@@ -53,6 +66,9 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=_port, default=7860)
     parser.add_argument("--offline", action="store_true", help="ask no network at all")
+    parser.add_argument("--queue", type=_count, default=QUEUE, metavar="N", help="requests that may wait (%(default)s)")
+    limit = "seconds that a request may take, waiting included; without it, until it is done or its client is gone"
+    parser.add_argument("--timeout", type=_seconds, metavar="S", help=limit)
     return parser
 
 
@@ -60,6 +76,21 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65_536:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; use 1 to 65535")
     return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of requests; use 0 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        if 0 < (seconds := float(text)) <= MOST_SECONDS:
+            return seconds
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no time; use a number of seconds above 0")
 
 
 if __name__ == "__main__":

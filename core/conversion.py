@@ -7,6 +7,7 @@ model through `save_pretrained` takes 1.59. Knows nothing of names, downloads or
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.gguf_tokenizer import check_tokens, write_tokenizer
-from core.model_cache import ModelError, Progress, require_room
+from core.model_cache import ModelError, Progress, more_room, require_room, tells_full_disk
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +76,8 @@ def _last_word(gguf: Path, code: int, said: str) -> str:
     own = f"{ModelError.__module__}.{ModelError.__name__}: "
     if lines[-1].startswith(own):
         return lines[-1].removeprefix(own)
+    if tells_full_disk(lines[-1]):
+        return f"{gguf} cannot be converted: {os.strerror(errno.ENOSPC)}; {more_room()}"
     return f"{gguf} cannot be converted: {lines[-1]}; give a Hugging Face folder of the model instead"
 
 

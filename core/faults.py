@@ -1,15 +1,28 @@
-"""What people are told of an error that is the engine's own and not their request's: one line."""
+"""What people are told of an error that ended their request: one line."""
 
 from __future__ import annotations
 
+import logging
 import re
+
+from core.owner import Cancelled, Unavailable
+
+log = logging.getLogger(__name__)
 
 #: In the words of torch on a CPU, of MLX, and of CUDA where it is no error class of its own.
 _NO_MEMORY = re.compile(r"can't allocate memory|unable to allocate|attempting to allocate|out of memory", re.IGNORECASE)
 
 
-def told(error: BaseException) -> str:
-    """No word of the error itself, which may hold texts and paths: the log has it."""
+def told(error: BaseException, what: str) -> str:
+    """What can be mended is told in its own words.
+
+    No word of an error of the engine's own, which may be of a text or a path: the log has it, as that of `what`.
+    """
+    if isinstance(error, ValueError | ArithmeticError | Unavailable):
+        return str(error)
+    if isinstance(error, Cancelled):
+        return "stopped"
+    log.error("%s failed", what, exc_info=error)
     if is_out_of_memory(error):
         return (
             "out of memory: there is not enough for this request; "

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from core.model_cache import ModelError, Progress, bytes_under, require_room
+from core.model_cache import ModelError, Progress, bytes_under, more_room, require_room, tells_full_disk
 
 _WANTED = ["model*.safetensors", "*.json", "*.txt", "*.jinja", "*.model"]
 _UNWANTED = ["*/*"]  # other precisions and formats, in folders of their own
@@ -107,9 +107,9 @@ def fetch(repository: str, size: int, progress: Progress) -> Path:
                 repository, allow_patterns=_WANTED, ignore_patterns=_UNWANTED, tqdm_class=_silent_bar()
             )
     except (HTTPError, OSError) as error:
-        raise ModelError(
-            f"{repository}: the download from the hub broke off ({_first_line(error)}); try again"
-        ) from error
+        said = _first_line(error)
+        out = more_room("HF_HOME") if tells_full_disk(said) else "try again"
+        raise ModelError(f"{repository}: the download from the hub broke off ({said}); {out}") from error
     if not is_model_folder(Path(folder)):
         raise ModelError(f"{repository} has no safetensors weights with a config and a tokenizer; choose another model")
     return Path(folder)

@@ -7,6 +7,7 @@ others wait; the lock dies with its process. Knows nothing of wheels, hubs or te
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -44,6 +45,16 @@ def require_room(needed: int, folder: Path, what: str, variable: str = "PCD_CACH
             f"{what} needs {gigabytes(needed)} free in {folder} and {gigabytes(free)} are free; "
             f"free some space or set {variable} to a folder on a larger disk"
         )
+
+
+def tells_full_disk(said: str) -> bool:
+    """Whether these last words of a program, or of a library that knows no `OSError`, are those of a full disk."""
+    return os.strerror(errno.ENOSPC) in said
+
+
+def more_room(variable: str = "PCD_CACHE") -> str:
+    """The way out where a disk is full."""
+    return f"free some space or set {variable} to another folder"
 
 
 def gigabytes(count: int) -> str:

@@ -26,6 +26,7 @@ from core.model_cache import (
     cache_folder,
     gigabytes,
     is_whole,
+    more_room,
     published,
     require_room,
     sole_builder,
@@ -290,9 +291,7 @@ def _ready(target: Path, stamp: str, build: Callable[[Path], None], progress: Pr
                 with published(target, stamp) as folder:
                     build(folder)
     except OSError as error:  # a full or read-only disk shows at any write
-        raise ModelError(
-            f"{target}: {error.strerror or error}; free some space or set PCD_CACHE to another folder"
-        ) from error
+        raise ModelError(f"{target}: {error.strerror or error}; {more_room()}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

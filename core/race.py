@@ -7,7 +7,6 @@ pays for reading what the baseline wrote. Knows nothing of pages.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from core.backend import Prefix
 from core.compare import Comparison, Row, compare
-from core.machine import machine_name, versions
 from core.faults import told
-from core.owner import Cancelled, Job, LaneClock, Unavailable, ticking
+from core.machine import machine_name, versions
+from core.owner import Cancelled, Job, LaneClock, ticking
 from core.plans import PriorScores
 from core.result import Decision
 from core.schema import Choice, StructuredSchema
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from core.grammar import Mode
     from core.parallel import Outcome
     from core.request import Prepared, Request
-
-log = logging.getLogger(__name__)
 
 #: What a lane leaves for later requests: the prefix of its prompt or head, and a prior.
 Found = tuple[Prefix, PriorScores | None]
@@ -133,16 +130,10 @@ class Race:
 
     def _outcome(self) -> tuple[str, str]:
         """State and one line for people."""
-        match self._job.error:  # not raised: its traceback would hold this race, and with it the engine
-            case None:
-                return "done", ""
-            case Cancelled():
-                return "stopped", "stopped"
-            case ValueError() | ArithmeticError() | Unavailable() as error:  # such as PromptTooLong: people can mend it
-                return "failed", str(error)
-            case error:
-                log.error("a race failed", exc_info=error)
-                return "failed", told(error)
+        error = self._job.error  # not raised: its traceback would hold this race, and with it the engine
+        if error is None:
+            return "done", ""
+        return "stopped" if isinstance(error, Cancelled) else "failed", told(error, "a race")
 
     # What follows runs on the owner thread.
 

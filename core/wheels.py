@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.model_cache import ModelError, Progress, bytes_under, sync
+from core.model_cache import ModelError, Progress, bytes_under, more_room, sync, tells_full_disk
 
 _POLL_SECONDS = 0.1
 _COPY_BYTES = 4 << 20
@@ -141,6 +141,8 @@ def _reason(log: str) -> str:
         return f"{sys.executable} has no pip; run `{sys.executable} -m ensurepip` and try again"
     errors = [line for line in lines if line.startswith("ERROR:")] or lines
     said = errors[0].removeprefix("ERROR: ") if errors else "it said nothing"
+    if tells_full_disk(said):
+        return f"{said}; {more_room()}"
     return f"{said}; check the network and pip's index settings, or give --model a path"
 
 

@@ -292,7 +292,7 @@ class Breaking(PreferringBackend):
     def _pass(self):
         super()._pass()
         if self.passes == self.break_at:
-            raise RuntimeError("out of memory")
+            raise RuntimeError("not a number")
 
 
 def test_an_engine_that_breaks_once_costs_one_race():

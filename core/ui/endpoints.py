@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from core.faults import told
+from core.owner import Unavailable
 from core.schema import StructuredSchema
 from core.trace import RunEnded, to_lines
 from core.ui.readiness import ready_engine
@@ -38,14 +40,14 @@ def add_endpoints(resident: Resident) -> None:
         try:
             spec = await asyncio.to_thread(StructuredSchema.from_text, schema, on_unsupported=on_unsupported)
             job = ready_engine(resident).submit(context, spec, temperature, style=style, cache=cache)
-        except ValueError as error:
+        except (ValueError, Unavailable) as error:
             raise _refusal(str(error)) from None
         try:
             while not job.done:
                 await asyncio.sleep(POLL_S)
+            if job.error:  # not raised: its traceback would hold the job, which holds it
+                raise _refusal(told(job.error, "a request"))
             return json.dumps(job.result().to_json(), ensure_ascii=False, allow_nan=False)
-        except (ValueError, ArithmeticError) as error:
-            raise _refusal(str(error)) from None
         finally:
             job.cancel()
 
@@ -61,7 +63,7 @@ def add_endpoints(resident: Resident) -> None:
         try:
             spec = await asyncio.to_thread(StructuredSchema.from_text, schema, on_unsupported=on_unsupported)
             race = ready_engine(resident).race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)
-        except ValueError as error:
+        except (ValueError, Unavailable) as error:
             raise _refusal(str(error)) from None
         try:
             while not race.finished:

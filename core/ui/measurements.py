@@ -7,17 +7,15 @@ one session and is known under it only while it lasts.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from core.engine import Engine
+from core.faults import told
 from core.report import Report, Setting
 from core.trials import Benchmark, Series
-
-log = logging.getLogger(__name__)
 
 #: A race that goes on says so after this time: gradio notices a closed tab only when something is yielded.
 HEARTBEAT_S = 1.0
@@ -84,7 +82,6 @@ async def _steps(engine: Engine, series: Series) -> AsyncGenerator[Step, None]:
             await asyncio.sleep(SETTLE_S)
         yield Step(replace(report, is_whole=len(report.trials) == len(benchmark.turns)), is_over=True)
     except Exception as error:  # the border of the engine: the page must learn that there is no more to come
-        log.exception("a benchmark failed")
-        yield Step(report, is_over=True, error=f"the engine failed: {type(error).__name__}; the log has more")
+        yield Step(report, is_over=True, error=told(error, "a benchmark"))
     finally:
         thread.shutdown(wait=False)

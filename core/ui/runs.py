@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 
+from core.engine import Engine
+from core.owner import Unavailable
 from core.race import Race
 from core.resident import Resident
 from core.trace import Alive, Event, Loading, RunEnded
@@ -71,12 +73,14 @@ class _Run:
         if end := self._obstacle():
             yield [end]
             return
+        engine = self._resident.engine
+        assert engine, "or there is an obstacle"
         try:
-            self._race = self._started()
-        except ValueError as error:  # an empty context, a temperature or an option that is none
+            self._race = self._started(engine)
+        except (ValueError, Unavailable) as error:  # an empty context, an option that is none, a full queue
             yield [failure(str(error))]
             return
-        is_on_cpu = self._resident.engine.backend.identity.device.startswith("cpu")
+        is_on_cpu = engine.backend.identity.device.startswith("cpu")
         pause_s, silent_s = DRAIN_BESIDE_CPU_S if is_on_cpu else DRAIN_S, 0.0
         while not self._race.finished:
             events = self._race.drain()
@@ -109,9 +113,9 @@ class _Run:
             return failure(self._resident.status.message)
         return None
 
-    def _started(self) -> Race:
+    def _started(self, engine: Engine) -> Race:
         given = self._inputs
-        return self._resident.engine.race(
+        return engine.race(
             given.context,
             given.schema,
             temperature=given.temperature,
