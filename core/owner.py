@@ -206,6 +206,11 @@ class Owner:
             queue.change.notify_all()
         return job
 
+    @property
+    def waiting(self) -> int:
+        """Jobs that wait beside the one that runs."""
+        return len(self._queue.waiting)
+
     def ahead_of(self, job: Job) -> int:
         queue = self._queue
         with queue.change:

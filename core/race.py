@@ -78,6 +78,11 @@ class Race:
         """Other work that the engine does first."""
         return self._job.ahead
 
+    @property
+    def waited_ms(self) -> float:
+        """Time in the queue."""
+        return self._job.waited_ms
+
     def cancel(self) -> None:
         """Stops the engine within one token; the race then ends as `stopped`."""
         self._job.cancel()

@@ -285,7 +285,7 @@ def test_a_race_that_fails_is_told_as_such_and_the_rest_goes_on():
 
 
 class Breaking(PreferringBackend):
-    """A device that runs out of memory during a certain pass."""
+    """A device that fails during a certain pass."""
 
     break_at = 0
 
