@@ -68,7 +68,7 @@ class Job:
 
     @property
     def error(self) -> BaseException | None:
-        """What the work raised, once the job is done; its frames are empty."""
+        """What the work raised, once the job is done."""
         return self._error
 
     def cancel(self) -> None:
@@ -108,7 +108,7 @@ class Job:
             self.check()
             self._value = self._work(self)
         except BaseException as error:  # handed to whoever waits for the result
-            self._error = _emptied(error)
+            self._error = _released(error)
         finally:
             del self._work
             self._done.set()
@@ -133,14 +133,22 @@ class Job:
             self.run()  # its first check ends it
 
 
-def _emptied(error: BaseException) -> BaseException:
-    """The error with its traceback, whose frames would keep the failed run's KV alive as long as the error lives."""
+def _released(error: BaseException) -> BaseException:
+    """The error without what its frames hold, which would keep the failed run's KV alive as long as the error lives.
+
+    One that a person can mend keeps its traceback, whose frames are emptied. Frames of a framework's own cannot be
+    (torch keeps a layer's inputs in a closure): there a note of the error says where it came from.
+    """
+    can_be_mended = isinstance(error, ValueError | ArithmeticError)
+    if not can_be_mended and type(error).__module__.partition(".")[0] != __package__:  # errors of our own say all
+        error.add_note("".join(traceback.format_exception(error)).rstrip())
     chain: BaseException | None = error
     while chain is not None:
         traceback.clear_frames(chain.__traceback__)
+        chain.__traceback__ = chain.__traceback__ if can_be_mended else None
         chain = chain.__cause__ or chain.__context__
-    assert error.__traceback__, "it was raised"
-    return error.with_traceback(error.__traceback__.tb_next)  # the first frame is the job's own
+    # The first frame is the job's own, which holds the error.
+    return error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
 
 
 class _Queue:

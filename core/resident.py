@@ -191,6 +191,6 @@ def _reason(name: str, error: Exception) -> str:
 def _collect_after(owner: Owner) -> None:
     """What goes with the last request is freed by itself, unless an error of that request holds it in a cycle."""
     owner.wait_until_idle(None)
-    del owner
-    time.sleep(ANSWERED_S)
-    gc.collect()
+    later = threading.Timer(ANSWERED_S, gc.collect)  # a thread of its own: this one holds the owner
+    later.daemon = True
+    later.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -245,8 +246,8 @@ def raising(error: Exception, seen: list) -> Callable[[Job], None]:
     return work
 
 
-@pytest.mark.parametrize("error", [ValueError("bad"), RuntimeError("out of memory"), MemoryError(), Cancelled()])
-def test_no_error_keeps_what_its_run_has_computed(error: Exception) -> None:
+@pytest.mark.parametrize("error", [ValueError("bad"), RuntimeError("worse"), MemoryError(), Cancelled()])
+def test_no_error_keeps_what_its_run_has_computed_and_a_fault_tells_where_it_was(error: Exception) -> None:
     owner, seen = Owner(), []
     gc.disable()
     try:
@@ -254,8 +255,7 @@ def test_no_error_keeps_what_its_run_has_computed(error: Exception) -> None:
         with pytest.raises(type(error)) as raised:
             job.result()
         assert raised.value is error and seen[0]() is None
-        lines = [entry.name for entry in raised.traceback]
-        assert lines[-1] == "deeper", "where it was raised can still be told"
+        assert ("in deeper" in "".join(traceback.format_exception(error))) == (not isinstance(error, Cancelled))
     finally:
         gc.enable()
 
