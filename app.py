@@ -16,6 +16,7 @@ from core.recordings import load_recordings
 from core.resident import Resident
 from core.termination import Terminated, finish, raise_on_sigterm
 from core.ui.launch import launch
+from core.ui.model_picker import models_here
 from core.ui.page import build
 
 #: Requests that wait beside the one that runs. The page's and those of REST wait in one queue.
@@ -35,7 +36,7 @@ def main() -> None:
     resident = Resident()
     presets = load_presets()
     recordings = {name: recording.events for name, recording in load_recordings(presets).items()}
-    page = build(resident, presets, recordings)
+    page = build(resident, presets, recordings, models_here)
     launch(page, given.host, given.port)
     try:
         resident.start(
@@ -80,7 +81,7 @@ def _port(text: str) -> int:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of requests; use 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is no count; use 0 or more")
     return int(text)
 
 

@@ -87,9 +87,9 @@ class Engine:
         backend: str = "auto",
         dtype: str = "auto",
         offline: bool = False,
-        progress: Progress = lambda stage, fraction: None,
         cache_entries: int = MAX_ENTRIES,
         cache_bytes: int = MAX_BYTES,
+        progress: Progress = lambda stage, fraction: None,
         queue: int | None = None,
         timeout_s: float | None = None,
     ) -> Engine:
@@ -99,7 +99,6 @@ class Engine:
         after which it raises `TimedOut`. Raises `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`.
         """
         owner, refused = Owner(queue, timeout_s), []
-        kept = {"cache_entries": cache_entries, "cache_bytes": cache_bytes}
         for candidate in candidates(backend):
             found = resolve(
                 name,
@@ -112,7 +111,8 @@ class Engine:
             progress(f"loading {found.name}", None)
 
             def loaded(job: Job) -> Engine:
-                engine = cls(candidate.kind.load(found.directory, dtype=dtype), found.name, why, owner, **kept)
+                read = candidate.kind.load(found.directory, dtype=dtype)
+                engine = cls(read, found.name, why, owner, cache_entries=cache_entries, cache_bytes=cache_bytes)
                 progress(f"warming up {found.name}", None)
                 engine.warm_up()
                 return engine

@@ -61,6 +61,8 @@ READY = Status("ready", message=f"{MODEL} ({WHY})")
 class ScriptedResident:
     engine: ScriptedEngine | None
     status: Status = READY
+    switching: Status | None = None
+    switch: Callable[..., object] | None = None
 
 
 @dataclass

@@ -28,7 +28,16 @@ _PARTS = (
     "lost",
 )
 _BOARD = ("board.css", *(f"board/{part}.css" for part in _PARTS))
-STYLES = ("page.css", "notice.css", "editor.css", *_BOARD, "benchmark.css", "accessibility.css", "connection.css")
+STYLES = (
+    "page.css",
+    "notice.css",
+    "models.css",
+    "editor.css",
+    *_BOARD,
+    "benchmark.css",
+    "accessibility.css",
+    "connection.css",
+)
 SCRIPTS = ("page.js", "accessibility.js", "typed.js", "kept.js", "connection.js")
 
 

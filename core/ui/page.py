@@ -14,6 +14,7 @@ from core.ui.benchmark import add_benchmark
 from core.ui.components import Board, Notice, SchemaTable
 from core.ui.endpoints import add_endpoints
 from core.ui.log import Log
+from core.ui.model_picker import ModelPicker, Models
 from core.ui.modes import MODES, STYLES
 from core.ui.sheet import Sheet
 from core.ui.tour import teller, tour_of
@@ -29,11 +30,14 @@ ORDERS = [("PCD first", "pcd"), ("Baseline first", "ar")]
 
 
 def build(
-    resident: Resident, presets: Sequence[Preset], recordings: Mapping[str, Sequence[Event]] = MappingProxyType({})
+    resident: Resident,
+    presets: Sequence[Preset],
+    recordings: Mapping[str, Sequence[Event]] = MappingProxyType({}),
+    models: Models = dict,
 ) -> gr.Blocks:
     """`recordings`: by preset id, the events of a run that the page shows before any model is there.
 
-    That of a changed fact has the id of the changed preset.
+    That of a changed fact has the id of the changed preset. `models`: those that the page offers.
     """
 
     def shown(preset: Preset) -> Log:
@@ -41,10 +45,10 @@ def build(
         return Log.of(events) if events else Log.prepared(preset.schema)
 
     with gr.Blocks(title=TITLE, fill_width=True) as page:
-        model = _masthead()
+        _masthead(resident, models)
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Race", id="race"):
-                parts = _race(model, presets, shown, teller(tour_of(presets, recordings)))
+                parts = _race(presets, shown, teller(tour_of(presets, recordings)))
             with gr.Tab("Benchmark", id="benchmark"):
                 add_benchmark(page, resident, presets)
         wire(page, parts, resident, presets, shown)
@@ -52,13 +56,13 @@ def build(
     return page
 
 
-def _masthead() -> Notice:
+def _masthead(resident: Resident, models: Models) -> None:
     with gr.Row(elem_id="masthead"):
         gr.Markdown(f"# {TITLE}\n{LEDE}", elem_id="title")
-        return Notice(elem_id="model")
+        ModelPicker(resident, models, elem_id="model")
 
 
-def _race(model: Notice, presets: Sequence[Preset], shown: Shown, tellers: list[Callable[[object], str]]) -> Parts:
+def _race(presets: Sequence[Preset], shown: Shown, tellers: list[Callable[[object], str]]) -> Parts:
     """Controls and editors, and the board beside them."""
     first = presets[0]
     with gr.Row(elem_id="bench"):
@@ -86,7 +90,7 @@ def _race(model: Notice, presets: Sequence[Preset], shown: Shown, tellers: list[
             verdict = Notice(schema_note(first.schema), elem_id="verdict")
         with gr.Column(elem_id="result"):
             board = Board(shown(first), presets, server_functions=tellers, elem_id="board")
-    return Parts(model, preset, about, run, stop, settings, context, change, table, schema, verdict, board)
+    return Parts(preset, about, run, stop, settings, context, change, table, schema, verdict, board)
 
 
 def _settings() -> Settings:

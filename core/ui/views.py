@@ -14,10 +14,12 @@ from core.ui.note import Note
 MOST_REMARKS = 50
 
 
-def model_note(status: Status) -> Note:
-    """The model line at the top of the page."""
+def model_note(status: Status, switching: Status | None = None) -> Note:
+    """The model line at the top of the page; `switching`: how far another model has come."""
     if status.state == "loading":
         return Note(f"Loading the model: {status.stage}", "busy", status.fraction)
+    if switching:
+        return Note(f"{status.message}\nUntil another is ready: {switching.stage}", "busy", switching.fraction)
     tones = {"ready": "good", "failed": "error", "absent": "plain"}
     return Note(status.message, tones[status.state])
 

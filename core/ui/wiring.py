@@ -25,10 +25,7 @@ from core.ui.note import Note
 from core.ui.runs import Runs
 from core.ui.sharing import wire_links
 from core.ui.sheet import Sheet
-from core.ui.views import change_words, edited_schema, model_note, preset_note, schema_note, schema_text
-
-#: How often the page looks whether the model has come further.
-LOADING_POLL_S = 0.2
+from core.ui.views import change_words, edited_schema, preset_note, schema_note, schema_text
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,6 @@ class Settings:
 class Parts:
     """The components that take part in an event."""
 
-    model: Notice
     preset: gr.Dropdown
     about: Notice
     run: gr.Button
@@ -78,7 +74,6 @@ def wire(page: gr.Blocks, parts: Parts, resident: Resident, presets: Sequence[Pr
     _wire_schema(parts, runs, drawn)
     _wire_table(parts)
     _wire_runs(parts, runs, drawn)
-    _wire_model(page, parts, resident)
     wire_links(page, parts, presets, shown, drawn)
 
 
@@ -189,16 +184,6 @@ def _wire_runs(parts: Parts, runs: Runs, drawn: gr.State) -> None:
     ended = parts.run.click(run, inputs, [parts.board, *buttons, drawn], concurrency_limit=None, **QUIET)
     ended.then(ready, None, buttons, **AT_ONCE)
     parts.stop.click(stop, None, None, **AT_ONCE)
-
-
-def _wire_model(page: gr.Blocks, parts: Parts, resident: Resident) -> None:
-    async def follow() -> AsyncIterator[Note]:
-        while (status := resident.status).state == "loading":
-            yield model_note(status)
-            await asyncio.sleep(LOADING_POLL_S)
-        yield model_note(status)
-
-    page.load(follow, None, parts.model, concurrency_limit=None, **QUIET)
 
 
 def _wire_kept(page: gr.Blocks, parts: Parts, presets: Sequence[Preset], drawn: gr.State) -> None:

@@ -1,0 +1,78 @@
+"""The model at the top of the page: which one runs, and the choice of another that is here.
+
+A switch is everybody's, like the model itself: the page only asks for it, and looks now and then how things
+stand, because it may be made over REST too. Ids are matched with those that are here and never used as paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from core.models import known_models
+from core.owner import Closing
+from core.resident import REFUSALS, Busy
+from core.ui.components import asset
+from core.ui.views import model_note
+
+if TYPE_CHECKING:
+    from core.resident import Resident
+
+#: The models of this machine by id, as `Resident.switch` takes them.
+Models = Callable[[], Mapping[str, str | Path]]
+
+
+def models_here() -> dict[str, str | Path]:
+    """The names of our own that can be had without a network."""
+    return {model.name: model.name for model in known_models() if model.is_here}
+
+
+class ModelPicker(gr.HTML):
+    """Draws what its own server functions say; has no value."""
+
+    def __init__(self, resident: Resident, models: Models, **options: Any) -> None:
+        # Coroutines: gradio's few worker threads may all be waiting for the engine. Answers are text, see `endpoints`.
+
+        async def look(_asked: object) -> str:
+            if known is None:
+                await here(None)
+            status, switching = resident.status, resident.switching
+            note = model_note(status, switching)
+            is_busy = status.state == "loading" or switching is not None
+            active = resident.engine.model if resident.engine else ""
+            active = next((id for id, target in (known or {}).items() if str(target) == active), active)
+            return json.dumps({"note": asdict(note), "active": active, "busy": is_busy})
+
+        async def here(_asked: object) -> str:
+            nonlocal known
+            known = dict(await asyncio.to_thread(models))
+            return json.dumps(list(known))
+
+        async def choose(id: object) -> str:
+            """Comes back when the switch is over."""
+            target = (await asyncio.to_thread(models)).get(id) if isinstance(id, str) else None
+            if target is None:
+                return json.dumps({"refused": f"model {str(id)[:100]!r} is not here; choose another one"})
+            try:
+                await asyncio.to_thread(resident.switch, target)
+            except (*REFUSALS, Busy, Closing) as error:
+                return json.dumps({"refused": str(error)})
+            return json.dumps({})
+
+        known: dict[str, str | Path] | None = None
+        super().__init__(
+            html_template=asset("models.html"),
+            js_on_load=asset("notice.js") + asset("models.js") + "createModels(element, server);",
+            apply_default_css=False,
+            server_functions=[look, here, choose],
+            **options,
+        )
+
+    def api_info(self) -> dict[str, Any]:
+        return {"type": "object"}
