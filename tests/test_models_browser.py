@@ -91,7 +91,7 @@ def test_a_switch_from_the_page_shows_its_progress_and_the_model_that_came(
     assert select(page).locator("option").all_text_contents() == [MODEL, OTHER, HOSTILE]
     press_switch(page, OTHER)
     for one in (page, other_page):
-        expect(notice(one)).to_have_text(f"{READY.message}\nUntil another is ready: converting {OTHER}")
+        expect(notice(one)).to_have_text(f"{READY.message}\nLoading another: converting {OTHER}")
         assert one.locator("#model progress").evaluate("bar => bar.value") == 0.25
         expect(select(one)).to_be_disabled()
         expect(one.locator("#model button")).to_be_disabled()

@@ -132,6 +132,12 @@ def test_the_schema_text_is_the_schema(preset: Preset) -> None:
     assert StructuredSchema.from_text(schema_text(preset.schema)) == preset.schema
 
 
+def test_the_model_note_tells_of_another_that_loads_beside_the_one_that_serves() -> None:
+    note = model_note(READY, Status("loading", "converting", 0.25))
+    assert (note.tone, note.fraction) == ("busy", 0.25)
+    assert note.text == "scripted-1b (no model: a script)\nLoading another: converting"
+
+
 @pytest.mark.parametrize(
     "status, tone, words",
     [

@@ -19,7 +19,7 @@ def model_note(status: Status, switching: Status | None = None) -> Note:
     if status.state == "loading":
         return Note(f"Loading the model: {status.stage}", "busy", status.fraction)
     if switching:
-        return Note(f"{status.message}\nUntil another is ready: {switching.stage}", "busy", switching.fraction)
+        return Note(f"{status.message}\nLoading another: {switching.stage}", "busy", switching.fraction)
     tones = {"ready": "good", "failed": "error", "absent": "plain"}
     return Note(status.message, tones[status.state])
 
