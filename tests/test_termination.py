@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,12 @@ LONG = json.dumps({f"field_{n}": {"type": "enum", "choices": ["HIGH", "LOW"]} fo
 ENDLESS = json.dumps({f"field_{n}": {"type": "enum", "choices": ["HIGH", "LOW"]} for n in range(110)})
 
 
-@pytest.fixture
-def app(checkpoint: Callable[[str, str], Path]) -> Iterator[tuple[subprocess.Popen, Client]]:
-    """The program on a tiny model, and a client of its page."""
+@contextmanager
+def app(model: str) -> Iterator[tuple[subprocess.Popen, Client]]:
+    """The program with its model there, and a client of its page."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    folder = checkpoint("llama", "qwen")
-    command = [sys.executable, "app.py", "--model", str(folder), "--dtype", "float32", "--port", str(port), "--offline"]
+    command = [sys.executable, "app.py", "--model", model, "--dtype", "float32", "--port", str(port), "--offline"]
     app = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         page(port, app)
@@ -57,26 +57,27 @@ def started(client: Client, schema: str, races: int) -> list:
     raise AssertionError("no race has begun")
 
 
-def test_accepted_requests_finish_and_new_ones_are_refused(app: tuple[subprocess.Popen, Client]) -> None:
-    program, client = app
-    jobs = started(client, LONG, 3)
-    os.kill(program.pid, signal.SIGTERM)
-    time.sleep(0.1)
-    with pytest.raises(AppError, match="the service is shutting down and takes no new requests"):
-        client.predict("text", SHORT, api_name="/parallel")
-    ends = [json.loads(job.result(timeout=10)) for job in jobs]
-    assert [(end["kind"], end["state"]) for end in ends] == [("end", "done")] * 3
-    assert program.wait(10) == 0
+def test_accepted_requests_finish_and_new_ones_are_refused(checkpoint: Callable[[str, str], Path]) -> None:
+    with app(str(checkpoint("llama", "qwen"))) as (program, client):
+        jobs = started(client, LONG, 3)
+        os.kill(program.pid, signal.SIGTERM)
+        time.sleep(0.1)
+        with pytest.raises(AppError, match="the service is shutting down and takes no new requests"):
+            client.predict("text", SHORT, api_name="/parallel")
+        ends = [json.loads(job.result(timeout=10)) for job in jobs]
+        assert [(end["kind"], end["state"]) for end in ends] == [("end", "done")] * 3
+        assert program.wait(10) == 0
 
 
 @pytest.mark.slow
-def test_what_does_not_finish_in_time_is_cancelled_and_the_program_ends(app: tuple[subprocess.Popen, Client]) -> None:
-    program, client = app
-    jobs = started(client, ENDLESS, 30)
-    before = time.monotonic()
-    os.kill(program.pid, signal.SIGTERM)
-    assert program.wait(15) == 0
-    took = time.monotonic() - before
-    print(f"ended after {took:.1f} s")
-    states = [json.loads(job.outputs()[-1]).get("state") for job in jobs if job.outputs()]
-    assert "stopped" in states and 6 < took <= 10
+@pytest.mark.model
+def test_what_does_not_finish_in_time_is_cancelled_and_the_program_ends() -> None:
+    with app("smollm2-135m") as (program, client):
+        jobs = started(client, ENDLESS, 3)
+        before = time.monotonic()
+        os.kill(program.pid, signal.SIGTERM)
+        assert program.wait(15) == 0
+        took = time.monotonic() - before
+    ends = [json.loads(job.outputs()[-1]) for job in jobs if job.outputs()]
+    print(f"ended after {took:.1f} s", [(end["kind"], end.get("state")) for end in ends])
+    assert ends[0]["state"] == "stopped" and took <= 10
