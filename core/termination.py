@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 #: Ten seconds in all, as a container has before it is killed, less a reserve: for the requests that were taken, for
 #: the pass of those that are then cancelled, until their answers are in the server's hands, and for the server to send.
-FINISH_S, STOP_S, ANSWER_S, SEND_S = 6.5, 1.0, 0.5, 1.0
+FINISH_S, STOP_S, ANSWER_S, SEND_S = 6.0, 1.0, 0.5, 1.0
 
 
 class Terminated(SystemExit):
