@@ -19,7 +19,7 @@ function createModels(element, server) {
   }
 
   function refuse(words) {
-    refusal.firstChild.textContent = words;
+    refusal.textContent = words;
     refusal.hidden = !words;
   }
 

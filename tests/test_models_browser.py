@@ -64,7 +64,7 @@ def open_page(browser: Browser, resident: Switchable) -> Iterator[OpenPage]:
 
 
 def notice(page: Page) -> Locator:
-    return page.locator("#model .notice").first
+    return page.locator("#model .notice")
 
 
 def refusal(page: Page) -> Locator:

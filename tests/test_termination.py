@@ -50,7 +50,7 @@ def app(model: str) -> Iterator[tuple[subprocess.Popen, Client]]:
 def started(client: Client, schema: str, races: int) -> list:
     """Races of which the first one is under way."""
     jobs = [client.submit(f"text {n}", schema, api_name="/autoregressive") for n in range(races)]
-    for _ in range(1000):
+    for _ in range(4000):
         if jobs[0].outputs():
             return jobs
         time.sleep(0.01)
