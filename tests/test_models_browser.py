@@ -14,6 +14,7 @@ from core.resident import Busy, Status
 from core.ui.page import build
 from tests.chromium import CHROMIUM, PATIENCE_MS, OpenPage, expect_phase, opener
 from tests.scripted import HOSTILE, MODEL, PRESETS, READY, ScriptedEngine, ScriptedResident, served
+from tests.test_accessibility_browser import violations
 
 pytestmark = [
     pytest.mark.browser,
@@ -135,6 +136,7 @@ def test_a_switch_that_fails_says_why_in_plain_text_and_may_be_tried_again(
     press_switch(page, HOSTILE)
     expect(refusal(page)).to_have_text(f"it could not be loaded: {HOSTILE}")
     expect(notice(page)).to_have_text(READY.message)
+    assert violations(page) == []
     assert resident.wanted == ["hostile"] and page.evaluate("window.__pwned") is None
     resident.refusal = None
     press_switch(page, OTHER)

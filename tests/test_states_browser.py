@@ -41,6 +41,7 @@ BROKEN = (
     "TypeError: Failed to fetch",
     "Unexpected error",
     "AbortError: signal is aborted",
+    "Could not connect to component server",  # asked for the model
 )
 EVIL = f"</script><img src=x onerror=window.__pwned=1> ${{window.__pwned=2}} {{{{x}}}} \u202e {HOSTILE}"
 
