@@ -42,7 +42,10 @@ class ModelPicker(gr.HTML):
         async def look(_asked: object) -> str:
             if known is None:
                 await here(None)
-            status, switching = resident.status, resident.switching
+            switching, status = (
+                resident.switching,
+                resident.status,
+            )  # in this order: news come after the end of a switch
             note = model_note(status, switching)
             is_busy = status.state == "loading" or switching is not None
             active = resident.engine.model if resident.engine else ""
