@@ -14,7 +14,9 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from core.engine import Engine
 from core.grammar import MODES as ENGINE_MODES
+from core.owner import Owner
 from core.presets import Preset
 from core.prompt import Style
 from core.resident import Status
@@ -28,6 +30,7 @@ from core.ui.modes import MODES, STYLES
 from core.ui.page import build
 from core.ui.runs import Runs
 from core.ui.views import edited_schema, model_note, schema_note, schema_text
+from tests.fakes import HashBackend, lexicon
 from tests.scripted import (
     FOUR,
     HOSTILE,
@@ -41,6 +44,7 @@ from tests.scripted import (
     canonical,
     served,
 )
+from tests.test_queue import busy
 
 Server = tuple[str, ScriptedResident]
 FOUR_JSON = schema_text(FOUR.schema)
@@ -290,6 +294,33 @@ def test_a_run_can_be_stopped_while_the_model_loads() -> None:
         return drawn
 
     assert events(asyncio.run(stop())[-1])[-1].state == "stopped"
+
+
+def test_a_full_queue_and_a_service_that_ends_refuse_a_run_in_one_line() -> None:
+    engine = Engine(HashBackend(lexicon("qwen")), "hash", owner=Owner(0))
+    there = ScriptedResident(engine)
+    with busy(engine.owner):
+        [*_, last] = asyncio.run(logs(Runs(there), "me", inputs()))
+    assert events(last)[-1].message == "the queue is full: 0 requests wait, its limit; try again in a moment"
+    engine.owner.close(10)
+    [*_, last] = asyncio.run(logs(Runs(there), "me", inputs()))
+    assert events(last)[-1].message.startswith("the service is shutting down and takes no new requests;")
+
+
+def test_a_run_stays_with_the_model_with_which_it_has_begun() -> None:
+    old, new = (Engine(HashBackend(lexicon("qwen"), seed=seed), f"hash {seed}") for seed in (0, 1))
+    there = ScriptedResident(old)
+
+    async def switched() -> Log:
+        async with aclosing(Runs(there).start("me", inputs())) as runs:
+            async for log in runs:
+                if there.engine is old and "\n" in log.lines[log.lines.index("\n") + 1 :]:
+                    there.engine = new
+        return log
+
+    told = events(asyncio.run(switched()))
+    assert there.engine is new and told[-1].state == "done"
+    assert [event.model for event in told if event.kind == "run"] == ["hash 0"]
 
 
 def test_without_a_model_run_says_what_to_do() -> None:
