@@ -91,7 +91,7 @@ def _seconds(text: str) -> float:
             return seconds
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"{text!r} is no time; use a number of seconds above 0")
+    raise argparse.ArgumentTypeError(f"{text!r} is no time; use a number of seconds above 0, a day at most")
 
 
 if __name__ == "__main__":

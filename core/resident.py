@@ -93,7 +93,7 @@ class Resident:
         if name == "none":
             return
         self._begin(name)
-        threading.Thread(target=self._start, args=(name,), name="pcd-load", daemon=True).start()
+        threading.Thread(target=self._start, name="pcd-load", daemon=True).start()
 
     def switch(self, name: str | Path) -> Engine:
         """Loads and proves another model, then puts it in the old one's place; returns its engine.
@@ -121,7 +121,7 @@ class Resident:
         for owner in list(self._owners):
             owner.close(max(0.0, deadline - time.perf_counter()))
 
-    def _start(self, name: str) -> None:
+    def _start(self) -> None:
         try:
             self._loaded()
         except (*REFUSALS, Closing):

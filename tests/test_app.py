@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from app import flags
 from core.resident import Resident
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +42,29 @@ def test_what_cannot_be_done_is_one_line_and_no_traceback(command: Sequence[str]
     ran = run(*command)
     assert ran.returncode and words in ran.stderr.splitlines()[-1]
     assert "Traceback" not in ran.stderr and ran.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (["--queue=-1"], "'-1' is no count; use 0 or more"),
+        (["--queue", "many"], "'many' is no count"),
+        (["--timeout", "0"], "'0' is no time; use a number of seconds above 0, a day at most"),
+        (["--timeout", "nan"], "'nan' is no time"),
+        (["--timeout", "1e9"], "'1e9' is no time"),
+        (["--timeout", "soon"], "'soon' is no time"),
+    ],
+)
+def test_a_bound_that_is_none_is_refused(given: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        flags().parse_args(given)
+    assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_queue_of_the_app_is_bounded_and_its_requests_have_no_time_limit_unless_they_are_given_one() -> None:
+    usual, given = flags().parse_args([]), flags().parse_args(["--queue", "0", "--timeout", "2.5"])
+    assert (usual.queue, usual.timeout) == (32, None)
+    assert (given.queue, given.timeout) == (0, 2.5)
 
 
 def test_a_taken_port_is_one_line() -> None:
