@@ -48,10 +48,10 @@ def app(model: str) -> Iterator[tuple[subprocess.Popen, Client]]:
 
 
 def started(client: Client, schema: str, races: int) -> list:
-    """Races of which the first one is under way."""
+    """Races of which one is under way."""
     jobs = [client.submit(f"text {n}", schema, api_name="/autoregressive") for n in range(races)]
-    for _ in range(4000):
-        if jobs[0].outputs():
+    for _ in range(1000):
+        if any(job.outputs() for job in jobs):
             return jobs
         time.sleep(0.01)
     raise AssertionError("no race has begun")
@@ -80,4 +80,5 @@ def test_what_does_not_finish_in_time_is_cancelled_and_the_program_ends() -> Non
         took = time.monotonic() - before
     ends = [json.loads(job.outputs()[-1]) for job in jobs if job.outputs()]
     print(f"ended after {took:.1f} s", [(end["kind"], end.get("state")) for end in ends])
-    assert [end.get("state") for end in ends[1:]] == ["stopped"] * 2 and took <= 10  # the first may sit in a pass
+    states = [end.get("state") for end in ends]
+    assert states.count("stopped") >= 2 and took <= 10  # the one that runs may sit in a pass
