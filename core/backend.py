@@ -36,6 +36,7 @@ class Identity:
     end_ids: frozenset[int]  # tokens that end a turn
     strategy: Strategy  # what a probe of the model's class has proved
     fingerprint: str  # of configuration and weights: another model has another one
+    architecture: str = ""  # the configuration's name for it, such as qwen2
 
 
 def end_ids(*given: int | list[int] | None) -> frozenset[int]:

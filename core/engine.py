@@ -141,8 +141,6 @@ class Engine:
         contexts: Iterable[str],
         schema: StructuredSchema,
         temperature: float = 1.0,
-        *,
-        return_exceptions: bool = False,
         **options: Any,
     ) -> list[Any]:
         """A `Result` for each context, in order; several contexts share a pass where that is faster.
@@ -150,12 +148,24 @@ class Engine:
         With `return_exceptions` the error of a context that cannot be decided stands in its place.
         Raises as `run_parallel` does.
         """
+        return self.submit_many(contexts, schema, temperature, **options).result()
+
+    def submit_many(
+        self,
+        contexts: Iterable[str],
+        schema: StructuredSchema,
+        temperature: float = 1.0,
+        *,
+        return_exceptions: bool = False,
+        **options: Any,
+    ) -> Job:
+        """`decode_many` without waiting."""
         if isinstance(contexts, str):
             raise ValueError("contexts is one text; give a list of texts, or use run_parallel")
         contexts = list(contexts)
         Request("checks the options", schema, temperature, **options)
         many = ManyContexts(self, schema, temperature, options, return_exceptions)
-        return self.owner.submit(lambda job: many.decided(contexts, job)).result()
+        return self.owner.submit(lambda job: many.decided(contexts, job))
 
     def race(
         self,
@@ -183,6 +193,11 @@ class Engine:
         `options` are those of `Request`: cache, style. Closing the iterator stops the engine within one token.
         """
         return self.race(context, schema, order=("ar",), mode=mode, **options).dicts()
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Head prefixes in the cache now, and their bytes."""
+        return self._plans.held
 
     @property
     def allowance(self) -> int:
@@ -260,7 +275,7 @@ class Engine:
             passes=outcome.passes,
             prompt_tokens=prepared.prompt_tokens,
             tree_tokens=outcome.tree_tokens,
-            caches=self._plans.report(prepared.cache, prepared.plan_state, prepared.prior_state),
+            caches=self._plans.report(prepared),
             strategy=prepared.strategy,
             scoring=prepared.request.scoring,
             reading=prepared.reading,

@@ -65,6 +65,7 @@ class MlxBackend:
             end_ids=end_ids(config.get("eos_token_id"), tokenizer.eos_token_id),
             strategy=self.reader.strategy,
             fingerprint=fingerprint(config, model),
+            architecture=config["model_type"],
         )
 
     @property

@@ -54,6 +54,7 @@ class TorchBackend:
             end_ids=end_ids(model.generation_config.eos_token_id, tokenizer.eos_token_id),
             strategy=self.reader.strategy,
             fingerprint=fingerprint(model),
+            architecture=body.config.model_type,
         )
 
     @property

@@ -238,7 +238,7 @@ def _from_path(name: str, path: Path, request: _Request) -> LocalModel:
     why = "its path was given"
     if hub.is_model_folder(path):
         return LocalModel(name, path, f"folder {path}", "not stated", why)
-    if not path.is_file() or path.suffix != ".gguf":
+    if not path.is_file() or path.suffix.lower() != ".gguf":
         raise ModelNotFound(
             f"{path} is neither a .gguf file nor a Hugging Face folder with config.json, a tokenizer and "
             f"all its safetensors; use {_ways_out()}"

@@ -22,7 +22,7 @@ from core.trie import Plan, compile_plan
 from core.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from core.request import Request
+    from core.request import Prepared, Request
 
 MAX_ENTRIES = 32
 MAX_BYTES = 512 * 2**20  # of head prefixes
@@ -55,7 +55,12 @@ class Shelf(Generic[T]):
 
     @property
     def nbytes(self) -> int:
-        return sum(entry.nbytes for entry in self._entries.values())
+        # A list first, which is one step of the interpreter: a status is asked for while the owner thread stores.
+        return sum(entry.nbytes for entry in list(self._entries.values()))
+
+    def size(self, key: str) -> int:
+        """Bytes of one entry; 0 where there is none."""
+        return self._entries[key].nbytes if key in self._entries else 0
 
     def find(self, key: str) -> tuple[T | None, CacheState]:
         """The value and `hit`; None and `miss`, or `fallback` where the value failed its check and is gone."""
@@ -128,9 +133,17 @@ class Plans:
     def keep_prior(self, request: Request, scores: PriorScores) -> None:
         self._priors.keep(self.key(request, request.scoring), scores)
 
-    def report(self, head: CacheState, plan: CacheState, prior: CacheState) -> CacheReport:
+    @property
+    def held(self) -> tuple[int, int]:
+        """Head prefixes now, and their bytes; from any thread."""
+        return len(self._heads), self._heads.nbytes
+
+    def report(self, asked: Prepared) -> CacheReport:
         """A request's states beside what is held now."""
-        return CacheReport(head, plan, prior, len(self._heads), self._heads.nbytes, self._heads.evicted)
+        own = 0 if asked.cache == "off" else self._heads.size(self.key(asked.request))
+        return CacheReport(
+            asked.cache, asked.plan_state, asked.prior_state, *self.held, evicted=self._heads.evicted, head_bytes=own
+        )
 
 
 def _prior_bytes(scores: PriorScores) -> int:

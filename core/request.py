@@ -15,6 +15,7 @@ from core.prompt import PromptTooLong, Style
 from core.result import CacheState, Prior, ReadingKind, Scoring
 from core.schema import StructuredSchema
 from core.trie import Plan
+from core.wording import shown
 
 __all__ = ["Prepared", "PromptTooLong", "Request", "check_one_of"]
 
@@ -39,7 +40,7 @@ class Request:
             raise ValueError(f"the schema is a {type(self.schema).__name__}; make it a StructuredSchema(...)")
         is_number = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
         if not is_number or not 0.0 < self.temperature <= sys.float_info.max:
-            raise ValueError(f"temperature {self.temperature!r} must be a finite number above 0; 1.0 is neutral")
+            raise ValueError(f"temperature {shown(self.temperature)} must be a finite number above 0; 1.0 is neutral")
         check_one_of("cache", self.cache, (True, False))
         check_one_of("scoring", self.scoring, get_args(Scoring))
         check_one_of("prior", self.prior, get_args(Prior))
@@ -85,4 +86,4 @@ class Prepared:
 def check_one_of(name: str, value: object, known: tuple[object, ...]) -> None:
     """Raises `ValueError` for a value that is none of these, by value and type."""
     if not any(value is one or (isinstance(one, str) and value == one) for one in known):
-        raise ValueError(f"{name} {value!r} is unknown; use one of: {', '.join(map(str, known))}")
+        raise ValueError(f"{name} {shown(value)} is unknown; use one of: {', '.join(map(str, known))}")

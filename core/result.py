@@ -98,6 +98,7 @@ class CacheReport:
     entries: int = 0
     bytes: int = 0
     evicted: int = 0  # heads that went since the engine started
+    head_bytes: int = 0  # of this schema's head; 0 where it is not kept
 
     def to_json(self) -> dict[str, Any]:
         return {"plan": self.plan, "prior": self.prior} | {
