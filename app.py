@@ -6,17 +6,20 @@ import argparse
 import logging
 import os
 import sys
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from core.backends import NAMES
+from core.catalog import Catalog
 from core.engine import default_of
 from core.models import ModelNotFound, require_known
+from core.plans import MAX_BYTES, MAX_ENTRIES
 from core.presets import PresetError, load_presets
 from core.recordings import load_recordings
 from core.resident import Resident
+from core.server import routes, service
 from core.termination import Terminated, finish, raise_on_sigterm
 from core.ui.launch import launch
-from core.ui.model_picker import models_here
 from core.ui.page import build
 
 #: Requests that wait beside the one that runs. The page's and those of REST wait in one queue.
@@ -36,14 +39,17 @@ def main() -> None:
     resident = Resident()
     presets = load_presets()
     recordings = {name: recording.events for name, recording in load_recordings(presets).items()}
-    page = build(resident, presets, recordings, models_here)
-    launch(page, given.host, given.port)
+    catalog = Catalog(given.models_dir)
+    page = build(resident, presets, recordings, lambda: {one.id: one.target for one in catalog.entries()})
+    launch(page, given.host, given.port, routes(service(resident, catalog)))
     try:
         resident.start(
             given.model,
             backend=given.backend,
             dtype=given.dtype,
             offline=given.offline,
+            cache_entries=given.cache_entries,
+            cache_bytes=given.cache_bytes,
             queue=given.queue,
             timeout_s=given.timeout,
         )
@@ -66,6 +72,12 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=_port, default=7860)
+    folder = "a folder of .gguf files and Hugging Face folders that a client may select"
+    parser.add_argument("--models-dir", type=Path, metavar="FOLDER", help=folder)
+    kept = "schemas whose prompt stays in memory (%(default)s)"
+    parser.add_argument("--cache-entries", type=_count, default=MAX_ENTRIES, metavar="N", help=kept)
+    size = "and their bytes at most (%(default)s)"
+    parser.add_argument("--cache-bytes", type=_count, default=MAX_BYTES, metavar="N", help=size)
     parser.add_argument("--offline", action="store_true", help="ask no network at all")
     parser.add_argument("--queue", type=_count, default=QUEUE, metavar="N", help="requests that may wait (%(default)s)")
     limit = "seconds that a request may take, waiting included; without it, until it is done or its client is gone"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import gradio as gr
+from starlette.routing import BaseRoute
 
 from core.ui.components import asset
 
@@ -41,8 +43,11 @@ STYLES = (
 SCRIPTS = ("page.js", "accessibility.js", "typed.js", "kept.js", "connection.js")
 
 
-def launch(page: gr.Blocks, host: str, port: int) -> str:
-    """Serves the page from a thread of its own; returns its address. Ends the program where the port is taken."""
+def launch(page: gr.Blocks, host: str, port: int, routes: Sequence[BaseRoute] = ()) -> str:
+    """Serves the page from a thread of its own; returns its address. Ends the program where the port is taken.
+
+    `routes` come before gradio's own, and are there from the first request on.
+    """
     try:
         _, url, _ = page.launch(
             server_name=host,
@@ -54,6 +59,8 @@ def launch(page: gr.Blocks, host: str, port: int) -> str:
             run_history=False,
             enable_monitoring=False,
             footer_links=["api"],
+            # FastAPI's document of gradio's own routes would stand where the service has its own.
+            app_kwargs={"routes": list(routes), "openapi_url": None},
         )
     except OSError:
         reason = "the port is in use, or the host is not of this machine"

@@ -1,0 +1,83 @@
+"""The catalogue: models of this machine that a client may select, each by an id.
+
+An id is compared with those that are here and never becomes a path. Knows nothing of how a model is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.hub import is_model_folder
+from core.models import known_models
+
+#: What `is_model_folder` meets in an index that is none: no JSON, other JSON, JSON without an end.
+_NO_INDEX = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Entry:
+    id: str
+    size: int  # bytes on the disk
+    source: str  # name, gguf or folder
+    target: str | Path  # what `Resident.switch` takes
+
+
+class Catalog:
+    """The names of `core/models.py` that are here, and the models that lie directly in a folder."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder.absolute() if folder else None
+
+    def entries(self) -> list[Entry]:
+        """What is here now, by id. Looks at the disk and asks no network."""
+        found = {entry.id: entry for entry in self._in_folder()}
+        # A name means the same model everywhere: a folder called alike is not to be had by it.
+        found |= {one.name: Entry(one.name, one.size, "name", one.name) for one in known_models() if one.is_here}
+        return [found[id] for id in sorted(found)]
+
+    def find(self, id: str) -> Entry | None:
+        return next((entry for entry in self.entries() if entry.id == id), None)
+
+    def _in_folder(self) -> list[Entry]:
+        if self._folder is None:
+            return []
+        try:
+            with os.scandir(self._folder) as found:
+                inside = [entry for entry in found if not entry.is_symlink() and not entry.name.startswith(".")]
+        except OSError:  # not there, or not to be read: no models
+            return []
+        entries = (_entry(Path(one.path)) for one in inside if one.name.isprintable())  # half characters are not
+        return [entry for entry in entries if entry is not None]
+
+
+def _entry(path: Path) -> Entry | None:
+    try:
+        if path.is_file():
+            is_gguf = path.suffix.lower() == ".gguf"
+            return Entry(path.name, path.stat().st_size, "gguf", path) if is_gguf else None
+        if path.is_dir() and _stays_inside(path) and is_model_folder(path):
+            size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+            return Entry(path.name, size, "folder", path)
+    except _NO_INDEX:
+        pass  # gone meanwhile, or a folder whose index cannot be read: nothing that could be loaded
+    return None
+
+
+def _stays_inside(folder: Path) -> bool:
+    """Whether nothing in a folder leads out of it: no link, and no shard whose name is a path."""
+    if any(file.is_symlink() for file in folder.iterdir()):
+        return False
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return True
+    shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    return all(shard == Path(shard).name for shard in shards)
+
+
+def public_name(model: str) -> str:
+    """A model's name for clients: of a path only its last part."""
+    is_path = model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).expanduser().exists()
+    return Path(model).name if is_path else model

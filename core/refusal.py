@@ -1,0 +1,119 @@
+"""Refusals: what the service answers where it has no result, always `{"code", "message"}`.
+
+A message never has a path of the server in it, and never a traceback. Knows nothing of routes.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from fastapi import HTTPException
+from fastapi.responses import JSONResponse
+
+from core.backend import BackendMissing, ModelUnsupported
+from core.model_cache import ModelError
+from core.models import ModelNotFound
+from core.owner import Cancelled, Closing, QueueFull, TimedOut
+from core.prompt import PromptTooLong
+from core.resident import Busy
+from core.schema import SchemaError
+from core.vocabulary import TokenizationError
+from core.wording import shown
+
+log = logging.getLogger(__name__)
+
+Code = Literal[
+    "invalid_json", "invalid_request", "cross_origin", "not_found", "unknown_model", "method_not_allowed",
+    "payload_too_large", "schema_error", "native_error", "internal_error", "no_model", "busy", "queue_full",
+    "timed_out", "shutting_down",
+]  # fmt: skip
+
+#: Seconds after which a client may well try again.
+RETRY_S = 1
+
+#: What the engine raises, the status and the code. What is none of these is a fault of ours.
+_KNOWN: Sequence[tuple[type[Exception] | tuple[type[Exception], ...], int, Code]] = (
+    ((SchemaError, PromptTooLong), 400, "invalid_request"),
+    (TokenizationError, 422, "schema_error"),
+    (ModelNotFound, 404, "unknown_model"),
+    ((ModelError, ModelUnsupported, BackendMissing, ArithmeticError), 500, "native_error"),
+    (Busy, 503, "busy"),
+    (QueueFull, 503, "queue_full"),
+    (TimedOut, 503, "timed_out"),
+    ((Closing, Cancelled), 503, "shutting_down"),
+)
+
+#: An absolute path, in quotes or up to the next space; its last part is the group that matches.
+_PATH = re.compile(
+    r"""(?<=['"])(?:~|[A-Za-z]:)?[/\\][^'"]*?([^'"/\\]+)(?=['"])"""
+    r"""|(?<![\w'"/\\.])(?:~|[A-Za-z]:)?[/\\](?:[^\s'"/\\]+[/\\])*([^\s'"/\\]+)"""
+)
+
+
+class Refusal(HTTPException):
+    def __init__(self, status: int, code: Code, message: str, headers: Mapping[str, str] | None = None) -> None:
+        waits = {"Retry-After": str(RETRY_S)} if status == 503 else {}
+        super().__init__(status, message, {**waits, **(headers or {})})
+        self.code = code
+
+    @classmethod
+    def of(cls, error: Exception, told: Callable[[str], str] = lambda words: words) -> Refusal:
+        """What to answer for what was raised, its words as `told` tells them; logs what is no fault of the client."""
+        if isinstance(error, Refusal):
+            return error
+        for kinds, status, code in _KNOWN:
+            if isinstance(error, kinds):
+                return cls(status, code, told(str(error)) or _WORDS[code])
+        log.error("a request failed", exc_info=error)
+        is_engine = isinstance(error, RuntimeError | MemoryError | OSError)
+        what: Code = "native_error" if is_engine else "internal_error"
+        return cls(500, what, f"the engine failed: {type(error).__name__}; the server's log has more")
+
+    @classmethod
+    def unshaped(cls, errors: Sequence[Any]) -> Refusal:
+        """For what a Pydantic model says of a body."""
+        error = errors[0]
+        place = _place(error["loc"])
+        if error["type"] == "missing":
+            return cls(400, "invalid_request", f"{place} is missing")
+        must = _MUST.get(error["type"]) or error["msg"].lower()
+        return cls(400, "invalid_request", f"{place} {must}, got {shown(error.get('input'))}")
+
+    def to_json(self) -> dict[str, str]:
+        return {"code": self.code, "message": self.detail}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.to_json(), self.status_code, self.headers)
+
+
+#: For an exception without words of its own.
+_WORDS: Mapping[str, str] = {
+    "queue_full": "too many requests are waiting; try again in a moment",
+    "timed_out": "the request took longer than it may; make it smaller, or try again when less is asked",
+    "shutting_down": "the service is shutting down",
+    "busy": "another model is being loaded; try again when it is there",
+}
+
+#: What Pydantic means by the types of error that the contract's models can meet.
+_MUST = {
+    "string_type": "must be a string",
+    "list_type": "must be a list",
+    "model_type": "must be a JSON object",
+    "model_attributes_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+}
+
+
+def _place(location: Sequence[str | int]) -> str:
+    """`fields[3].name`; the body itself by name."""
+    steps = location[1:]
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return path.removeprefix(".") or "the request body"
+
+
+def pathless(text: str) -> str:
+    """The text with the last part of a path in the path's place: the server's folders are nobody's business."""
+    return _PATH.sub(lambda match: match[1] or match[2], text)

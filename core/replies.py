@@ -1,0 +1,175 @@
+"""Replies: what the service answers, as Pydantic models, which are its OpenAPI too.
+
+The contract's keys with their meaning, and ours beside them. Knows nothing of routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from core.contract import Wire
+from core.prompt import literal
+from core.result import CacheState, Decision, Prior, ReadingKind, Result, Scoring
+from core.schema import Choice
+
+
+class Refused(Wire):
+    code: str
+    message: str
+
+
+class DecidedField(Wire):
+    name: str
+    value: Any = Field(description="the likeliest choice; of equals the first")
+    probability: float
+    probabilities: dict[str, float | None] = Field(description="by choice, in order; null: proved to lose, not read")
+    levels: int = Field(description="forks of the choices' tokens on the way to the value")
+    candidate_mass: float = Field(description="probability that the model goes on with any choice at all")
+    unread_mass: float = Field(description="at most this share belongs to choices that were not read")
+
+    @classmethod
+    def of(cls, decision: Decision, choices: Sequence[Choice] | None = None) -> DecidedField:
+        """`choices`: those of the decision in the order in which they are to be told."""
+        shares = dict(zip(labels(decision.choices), decision.probabilities, strict=True))
+        return cls(
+            name=decision.name,
+            value=decision.value,
+            probability=decision.probability,
+            probabilities={label: shares[label] for label in labels(choices or decision.choices)},
+            levels=decision.levels[decision.winner],
+            candidate_mass=decision.candidate_mass,
+            unread_mass=decision.unread_mass,
+        )
+
+
+class Metrics(Wire):
+    elapsed_ms: float = Field(description="engine time, the sum of the phases")
+    forward_passes: int
+    schema_cache_status: CacheState
+    checkpoint_bytes: int = Field(description="what the cache holds for this schema")
+    phases_ms: dict[str, float]
+    waited_ms: float = Field(description="in the queue, before the engine began")
+
+
+class CacheDetail(Wire):
+    plan: CacheState
+    prior: CacheState
+    entries: int
+    bytes: int
+    evicted: int
+
+
+class Decoded(Wire):
+    model: str
+    values: dict[str, Any]
+    fields: list[DecidedField]
+    metrics: Metrics
+    strategy: Literal["tree", "rows"]
+    scoring: Scoring
+    reading: ReadingKind
+    prior: Prior
+    cache: CacheDetail
+    prompt_tokens: int
+    tree_tokens: int
+    shared_by: int = Field(description="requests that rode in the same passes, this one included")
+    backend: str
+    device: str
+    dtype: str
+    unsupported: list[dict[str, str]] = Field(description="parts of a JSON Schema that were left out")
+    notes: list[dict[str, str]] = Field(description="parts of a JSON Schema that were taken in another form")
+
+    @classmethod
+    def of(cls, result: Result, model: str, waited_ms: float, order: Mapping[str, Sequence[Choice]]) -> Decoded:
+        """`model`: the name for clients; `order`: of the choices of a field, where it is not the decision's."""
+        metrics = Metrics(
+            elapsed_ms=result.elapsed_ms,
+            forward_passes=result.passes,
+            schema_cache_status=result.cache,
+            checkpoint_bytes=result.caches.head_bytes,
+            phases_ms=dict(result.phases),
+            waited_ms=waited_ms,
+        )
+        return cls(
+            model=model,
+            values=result.values,
+            fields=[DecidedField.of(decision, order.get(decision.name)) for decision in result.decisions],
+            metrics=metrics,
+            strategy=result.strategy,
+            scoring=result.scoring,
+            reading=result.reading,
+            prior=result.prior,
+            cache=CacheDetail(**result.caches.to_json()),
+            prompt_tokens=result.prompt_tokens,
+            tree_tokens=result.tree_tokens,
+            shared_by=result.shared,
+            backend=result.backend,
+            device=result.device,
+            dtype=result.dtype,
+            unsupported=[remark.to_json() for remark in result.unsupported],
+            notes=[remark.to_json() for remark in result.schema.notes],
+        )
+
+
+class NotDecided(Wire):
+    error: Refused
+
+
+class Batch(Wire):
+    model: str
+    results: list[Decoded | NotDecided] = Field(description="one for each context, in order")
+    waited_ms: float
+
+
+class Loading(Wire):
+    stage: str
+    fraction: float | None
+
+
+class ActiveModel(Wire):
+    id: str
+    description: str
+    architecture: str
+    backend: str
+    device: str
+    dtype: str
+    context_size: int = Field(description="tokens that the model can read")
+    cache_entries: int = Field(description="schemas in the cache now")
+    cache_bytes: int
+
+
+class ListedModel(Wire):
+    id: str
+    bytes: int
+    active: bool
+    source: Literal["name", "gguf", "folder"]
+
+
+class Active(Wire):
+    active: str | None
+    active_model: ActiveModel | None
+
+
+class Models(Active):
+    models: list[ListedModel]
+    switching: Loading | None = Field(description="how far the load of another model is")
+
+
+class Health(Wire):
+    status: Literal["ok"] = "ok"
+    api_version: Literal["v1"] = "v1"
+    ready: bool
+    model: str | None
+    description: str | None
+    backend: str | None
+    state: Literal["absent", "loading", "ready", "failed"]
+    message: str = Field(description="one line for people")
+    switching: Loading | None
+
+
+def labels(choices: Sequence[Choice]) -> list[str]:
+    """A name for each choice: a text is its own, another value its JSON; all are JSON where two would be alike."""
+    plain = [choice if isinstance(choice, str) else literal(choice) for choice in choices]
+    return plain if len(set(plain)) == len(plain) else [literal(choice) for choice in choices]
