@@ -86,12 +86,31 @@ class FieldSpec(Wire):
         return FieldDefinition(self.name, "enum", self.description, choices)
 
 
+_FIELDS = [
+    {"name": "priority", "description": "how urgent it is", "choices": ["LOW", "NORMAL", "HIGH"]},
+    {"name": "refund", "description": "a refund is asked for", "choices": [False, True]},
+]
+
+
+def _documented(example: dict[str, Any]) -> ConfigDict:
+    """An example for the reference, and that a schema comes in one of two keys."""
+
+    def add(schema: dict[str, Any]) -> None:
+        for key in schema["properties"].values():
+            if key.get("default", ...) is None:
+                del key["default"]
+        schema["oneOf"] = [{"required": ["fields"]}, {"required": ["schema"]}]
+        schema["examples"] = [{**example, "fields": _FIELDS}]
+
+    return ConfigDict(json_schema_extra=add)
+
+
 class Asked(Wire):
     """What every request says beside its text: a schema, as `fields` or as `schema`, and how to decide it."""
 
-    fields: Annotated[
-        list[FieldSpec] | None, Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": MAX_FIELDS})
-    ] = None
+    fields: list[FieldSpec] = Field(
+        default=None, fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": MAX_FIELDS}
+    )
     document: Annotated[
         Any,
         Field(alias="schema", description="in place of `fields`: a JSON Schema, or fields by name; or the text of one"),
@@ -147,6 +166,8 @@ _CONTEXT = {"type": "string", "minLength": 1, "maxLength": MOST_CONTEXT_BYTES, "
 
 
 class DecodeRequest(Asked):
+    model_config = _documented({"context": "The parcel is wet and I paid twice."})
+
     context: Annotated[str, WithJsonSchema(_CONTEXT)]
 
     def request(self) -> Request:
@@ -169,6 +190,8 @@ class RaceRequest(DecodeRequest):
 
 
 class BatchRequest(Asked):
+    model_config = _documented({"contexts": ["The parcel is wet and I paid twice.", "Where is my parcel?"]})
+
     contexts: Annotated[list[str], Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": MOST_CONTEXTS})]
 
     def requests(self) -> list[Request | ValueError]:

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -29,7 +28,7 @@ MAX_DEPTH = 64
 
 #: A text of JSON, closed or not, or one bracket. Possessive: each character is looked at once, whatever comes.
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 class JsonRequest(Request):
@@ -132,8 +131,9 @@ def _check_origin(headers: Headers) -> None:
     origin = headers.get("origin")
     if origin is None:
         return
-    given = urlsplit(origin)
-    default = _DEFAULT_PORTS.get(given.scheme)
-    host = headers.get("host", "").lower().removesuffix(f":{default}")
-    if not given.netloc or given.netloc.lower().removesuffix(f":{default}") != host:
-        raise Refusal(400, "cross_origin", f"a page of {shown(origin)} may not post here; send it without a browser")
+    scheme, _, place = origin.lower().partition("://")
+    default = _DEFAULT_PORTS.get(scheme, "")
+    host = headers.get("host", "").lower()
+    if not place or place.removesuffix(default) != host.removesuffix(default):
+        way_out = "post from a page of this server, or without a browser"
+        raise Refusal(400, "cross_origin", f"a page of {shown(origin)} may not post here; {way_out}")

@@ -46,17 +46,19 @@ _KNOWN: Sequence[tuple[type[Exception] | tuple[type[Exception], ...], int, Code]
     ((Closing, Cancelled), 503, "shutting_down"),
 )
 
-#: An absolute path, in quotes or up to the next space; its last part is the group that matches.
+#: An absolute path: in quotes, or as far as folders go and to the next space. Its last part is the group that matches.
 _PATH = re.compile(
     r"""(?<=['"])(?:~|[A-Za-z]:)?[/\\][^'"]*?([^'"/\\]+)(?=['"])"""
-    r"""|(?<![\w'"/\\.])(?:~|[A-Za-z]:)?[/\\](?:[^\s'"/\\]+[/\\])*([^\s'"/\\]+)"""
+    r"""|(?<![\w'"/\\.])(?:~|[A-Za-z]:)?[/\\](?:[^'"/\\,;:\n]+[/\\])*([^\s'"/\\]+)"""
 )
 
 
 class Refusal(HTTPException):
     def __init__(self, status: int, code: Code, message: str, headers: Mapping[str, str] | None = None) -> None:
         waits = {"Retry-After": str(RETRY_S)} if status == 503 else {}
-        super().__init__(status, message, {**waits, **(headers or {})})
+        # Half a character, which a message may repeat from a request, has no UTF-8.
+        whole = message.encode(errors="backslashreplace").decode()
+        super().__init__(status, whole, {**waits, **(headers or {})})
         self.code = code
 
     @classmethod

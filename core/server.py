@@ -188,8 +188,6 @@ async def _checked(check: Callable[[], Any]) -> Any:
         return await asyncio.to_thread(check)
     except ValueError as error:
         raise Refusal(400, "invalid_request", str(error)) from None
-    except RecursionError:  # of a schema that is a text
-        raise Refusal(400, "invalid_request", "the schema is nested too deeply; make it flatter") from None
 
 
 async def _outcome(job: Job, request: Request, engine: Engine) -> Any:
