@@ -12,13 +12,14 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
+from starlette.routing import BaseRoute
 
 from core.backend import Identity
 from core.compare import compare
@@ -493,12 +494,12 @@ def told_by(engine: ScriptedEngine, preset: Preset = FOUR) -> list[Event]:
 
 
 @contextmanager
-def served(page: gr.Blocks) -> Iterator[str]:
+def served(page: gr.Blocks, routes: Sequence[BaseRoute] = ()) -> Iterator[str]:
     """The address of a page, served while the block lasts."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    yield launch(page, "127.0.0.1", port)
+    yield launch(page, "127.0.0.1", port, routes)
     page.close()
 
 
