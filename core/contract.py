@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from core.field import MAX_CHOICE_BYTES, MAX_DESCRIPTION_BYTES, MAX_FIELDS, MAX_NAME_BYTES
@@ -35,10 +35,7 @@ def one_of(values: Any, otherwise: str) -> Any:
 class Wire(BaseModel):
     """Named in camelCase outside; keys that nobody knows are let be."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
-
-    def line(self) -> str:
-        return self.model_dump_json(by_alias=True)
+    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True)
 
 
 def _text(least: int, most: int) -> Any:
@@ -116,7 +113,10 @@ class Asked(Wire):
         Field(alias="schema", description="in place of `fields`: a JSON Schema, or fields by name; or the text of one"),
         WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]}),
     ] = None
-    on_unsupported: one_of(OnUnsupported, "error") = "error"
+    # Also by the name that messages of `core/schema_import.py` give it.
+    on_unsupported: one_of(OnUnsupported, "error") = Field(
+        default="error", validation_alias=AliasChoices("onUnsupported", "on_unsupported")
+    )
     temperature: Annotated[Any, WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "default": 1.0})] = 1.0
     style: one_of(Style, "pretty") = "pretty"
     cache: Annotated[Any, WithJsonSchema({"type": "boolean", "default": True})] = True

@@ -14,6 +14,7 @@ from fastapi import HTTPException
 from fastapi.responses import JSONResponse
 
 from core.backend import BackendMissing, ModelUnsupported
+from core.faults import told
 from core.model_cache import ModelError
 from core.models import ModelNotFound
 from core.owner import Cancelled, Closing, QueueFull, TimedOut
@@ -62,17 +63,17 @@ class Refusal(HTTPException):
         self.code = code
 
     @classmethod
-    def of(cls, error: Exception, told: Callable[[str], str] = lambda words: words) -> Refusal:
-        """What to answer for what was raised, its words as `told` tells them; logs what is no fault of the client."""
+    def of(cls, error: BaseException, named: Callable[[str], str] = lambda words: words) -> Refusal:
+        """What to answer for what was raised, its words as `named` names things; logs what no client can mend."""
         if isinstance(error, Refusal):
             return error
         for kinds, status, code in _KNOWN:
             if isinstance(error, kinds):
-                return cls(status, code, told(str(error)) or _WORDS[code])
-        log.error("a request failed", exc_info=error)
-        is_engine = isinstance(error, RuntimeError | MemoryError | OSError)
-        what: Code = "native_error" if is_engine else "internal_error"
-        return cls(500, what, f"the engine failed: {type(error).__name__}; the server's log has more")
+                return cls(status, code, named(str(error)) or _WORDS[code])
+        if isinstance(error, RuntimeError | MemoryError | OSError):
+            return cls(500, "native_error", told(error, "a request"))
+        log.error("a request failed", exc_info=error)  # a ValueError among them: those that can be mended have a name
+        return cls(500, "internal_error", f"the service failed: {type(error).__name__}; the log has more")
 
     @classmethod
     def unshaped(cls, errors: Sequence[Any]) -> Refusal:

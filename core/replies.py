@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from core.contract import Wire
 from core.prompt import literal
@@ -16,12 +16,19 @@ from core.result import CacheState, Decision, Prior, ReadingKind, Result, Scorin
 from core.schema import Choice
 
 
-class Refused(Wire):
+class Reply(Wire):
+    model_config = ConfigDict(populate_by_name=True)
+
+    def line(self) -> str:
+        return self.model_dump_json(by_alias=True)
+
+
+class Refused(Reply):
     code: str
     message: str
 
 
-class DecidedField(Wire):
+class DecidedField(Reply):
     name: str
     value: Any = Field(description="the likeliest choice; of equals the first")
     probability: float
@@ -45,7 +52,7 @@ class DecidedField(Wire):
         )
 
 
-class Metrics(Wire):
+class Metrics(Reply):
     elapsed_ms: float = Field(description="engine time, the sum of the phases")
     forward_passes: int
     schema_cache_status: CacheState
@@ -54,7 +61,7 @@ class Metrics(Wire):
     waited_ms: float = Field(description="in the queue, before the engine began")
 
 
-class CacheDetail(Wire):
+class CacheDetail(Reply):
     plan: CacheState
     prior: CacheState
     entries: int
@@ -62,7 +69,7 @@ class CacheDetail(Wire):
     evicted: int
 
 
-class Decoded(Wire):
+class Decoded(Reply):
     model: str
     values: dict[str, Any]
     fields: list[DecidedField]
@@ -113,22 +120,22 @@ class Decoded(Wire):
         )
 
 
-class NotDecided(Wire):
+class NotDecided(Reply):
     error: Refused
 
 
-class Batch(Wire):
+class Batch(Reply):
     model: str
     results: list[Decoded | NotDecided] = Field(description="one for each context, in order")
     waited_ms: float
 
 
-class Loading(Wire):
+class Loading(Reply):
     stage: str
     fraction: float | None
 
 
-class ActiveModel(Wire):
+class ActiveModel(Reply):
     id: str
     description: str
     architecture: str
@@ -140,14 +147,14 @@ class ActiveModel(Wire):
     cache_bytes: int
 
 
-class ListedModel(Wire):
+class ListedModel(Reply):
     id: str
     bytes: int
     active: bool
     source: Literal["name", "gguf", "folder"]
 
 
-class Active(Wire):
+class Active(Reply):
     active: str | None
     active_model: ActiveModel | None
 
@@ -157,7 +164,7 @@ class Models(Active):
     switching: Loading | None = Field(description="how far the load of another model is")
 
 
-class Health(Wire):
+class Health(Reply):
     status: Literal["ok"] = "ok"
     api_version: Literal["v1"] = "v1"
     ready: bool

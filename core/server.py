@@ -37,7 +37,7 @@ from core.replies import (
     Models,
     NotDecided,
     Refused,
-    Wire,
+    Reply,
 )
 from core.request import Request as Asked
 from core.resident import Resident
@@ -196,13 +196,13 @@ async def _outcome(job: Job, request: Request, engine: Engine) -> Any:
     try:
         while not job.done:
             if await request.is_disconnected():
-                raise Cancelled
+                raise Refusal.of(Cancelled())
             await asyncio.sleep(min(MOST_POLL_S, LEAST_POLL_S + (time.perf_counter() - began) / 20))
-        return job.result()
-    except Exception as error:
-        raise Refusal.of(error, lambda text: _told(text, engine)) from error
     finally:
         job.cancel()
+    if job.error is not None:  # not raised: its traceback would hold the job, and with it the engine
+        raise Refusal.of(job.error, lambda text: _told(text, engine))
+    return job.result()
 
 
 def _batch(
@@ -277,7 +277,7 @@ def _told(text: str, engine: Engine | None) -> str:
     return text.replace(engine.model, public_name(engine.model)) if engine else text
 
 
-def _json(reply: Wire) -> Response:
+def _json(reply: Reply) -> Response:
     return Response(reply.line(), media_type="application/json")
 
 

@@ -1,4 +1,4 @@
-"""What the service takes and refuses, without a model: each body alone, and what differs from PCD Server on purpose."""
+"""What the service takes and refuses, without a model: each body alone, in the order of the contract."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from httpx import Response
 
+from core.contract import DecodeRequest
 from core.schema import StructuredSchema
 from tests.serving import GOOD, PRIORITY, REFUND, TICKET, client_of
 
@@ -46,7 +47,11 @@ TAKEN = {
     "a name of 128 bytes": field(name="n" * 128),
     "a choice of 256 bytes": field(choices=["A", "b" * 256]),
     "a description of 1,024 bytes": field(description="d" * 1024),
-    "keys that nobody knows": {**GOOD, "trace_id": "t-1", "fields": [{**PRIORITY, "colour": ["red"]}]},
+    "keys that nobody knows": {
+        **GOOD,
+        **{"trace_id": "t-1", "document": {}, "options": 1},
+        "fields": [{**PRIORITY, "colour": ["red"]}],
+    },
     "choices that share their first byte": field(choices=["低", "中"]),
     "a JSON Schema": {"context": TICKET, "schema": {"type": "object", "properties": {"n": {"enum": [1, 2, None]}}}},
     "fields by name": {"context": TICKET, "schema": {"ok": {"type": "boolean"}}},
@@ -55,6 +60,11 @@ TAKEN = {
         "context": TICKET,
         "schema": {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "string"}}},
         "onUnsupported": "skip",
+    },
+    "the same in the words of the message": {
+        "context": TICKET,
+        "schema": {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "string"}}},
+        "on_unsupported": "skip",
     },
     "every option": {
         **GOOD, "temperature": 2, "style": "compact", "cache": False, "scoring": "full", "prior": "content_free",
@@ -174,42 +184,7 @@ def test_a_batch_without_a_list_of_texts_is_refused(contexts: Any, words: str) -
     assert post({"fields": [PRIORITY], "contexts": [TICKET]}, "/v1/pcd/batch").status_code == 503
 
 
-# --- what differs from PCD Server on purpose ---
-
-#: What is sent, its status there and here, and why.
-DIFFERENCES: dict[str, tuple[str, Any, int, int, str]] = {
-    "64 to 128 fields": (
-        "/v1/pcd/decode", fields(128), 400, 503,
-        "its limit is that of its sequences; all our fields are read in one",
-    ),
-    "more than 4,096 tokens of choices": (
-        "/v1/pcd/decode",
-        {"context": TICKET, "fields": [
-            {**PRIORITY, "name": f"f{i}", "choices": [f"CODE_{i}_{j}" for j in range(256)]} for i in range(20)
-        ]},
-        422, 503, "what fits the model's window is read; choices that start alike share their tokens",
-    ),
-    "choices whose first bytes are one character's half": (
-        "/v1/pcd/decode", field(choices=["Да", "Нет"]), 500, 503, "we cut between tokens, never within a character",
-    ),
-    "a context of white space": (
-        "/v1/pcd/decode", {**GOOD, "context": " \n"}, 503, 400, "there is nothing that the fields could be about",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", DIFFERENCES)
-def test_where_we_differ_on_purpose_we_do(case: str) -> None:
-    path, body, theirs, ours, why = DIFFERENCES[case]
-    assert post(body, path).status_code == ours != theirs and why
-
-
-def test_a_wrong_method_is_405_and_names_the_right_one() -> None:
-    # There it is 404, as for a path that does not exist; a client cannot tell a typing error from a wrong verb.
-    for path, right in (("/health", "GET"), ("/v1/models", "GET"), ("/v1/pcd/decode", "POST"), ("/v1/race", "POST")):
-        wrong = CLIENT.request("DELETE" if right == "GET" else "GET", path)
-        assert (wrong.status_code, wrong.json()["code"], wrong.headers["Allow"]) == (405, "method_not_allowed", right)
-        assert right in wrong.json()["message"]
+# --- paths and methods ---
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nope", "/v1/models/", "/v1/pcd/decode/x", "/nope", "/docs/x"])
@@ -218,9 +193,19 @@ def test_a_path_that_is_not_there_is_404_in_the_same_envelope(path: str) -> None
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_the_schema_is_the_one_that_python_takes() -> None:
-    from core.contract import DecodeRequest
+@pytest.mark.parametrize(
+    ("path", "right"),
+    [("/health", "GET"), ("/v1/models", "GET"), ("/v1/models/select", "POST"), ("/v1/pcd/decode", "POST")]
+    + [("/v1/pcd/batch", "POST"), ("/v1/race", "POST")],
+)
+def test_a_wrong_method_is_405_and_names_the_right_one(path: str, right: str) -> None:
+    for method in {"GET", "POST", "PUT", "DELETE", "PATCH"} - {right}:
+        wrong = CLIENT.request(method, path)
+        assert (wrong.status_code, wrong.json()["code"], wrong.headers["Allow"]) == (405, "method_not_allowed", right)
+        assert right in wrong.json()["message"] and method in wrong.json()["message"]
 
+
+def test_the_schema_is_the_one_that_python_takes() -> None:
     asked = DecodeRequest.model_validate({**GOOD, "temperature": 3}).request()
     assert asked.schema == StructuredSchema(
         {

@@ -7,6 +7,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
+from app import flags
 from core.contract import BatchRequest, DecodeRequest, RaceRequest
 from core.engine import Engine
 from core.engine_torch import TorchBackend
@@ -139,6 +141,17 @@ def test_the_reference_is_drawn_without_a_network(browser: Browser) -> None:
 
 
 # --- beside the page ---
+
+
+def test_the_flags_of_the_service(capsys: pytest.CaptureFixture[str]) -> None:
+    given = flags().parse_args(["--models-dir", "here", "--cache-entries", "0", "--cache-bytes", "4096"])
+    assert (given.models_dir, given.cache_entries, given.cache_bytes) == (Path("here"), 0, 4096)
+    usual = flags().parse_args([])
+    assert (usual.models_dir, usual.cache_entries, usual.cache_bytes) == (None, 32, 512 * 2**20)
+    for flag, bad in (("--cache-entries", "-1"), ("--cache-bytes", "1e9"), ("--cache-entries", "many")):
+        with pytest.raises(SystemExit, match="2"):
+            flags().parse_args([f"{flag}={bad}"])
+        assert f"{flag}: {bad!r} is no count" in capsys.readouterr().err
 
 
 def test_beside_the_page_the_service_is_the_same(tiny: Callable[..., TorchBackend]) -> None:

@@ -22,7 +22,7 @@ from core.engine import Engine
 from core.engine_torch import TorchBackend
 from core.owner import Closing, QueueFull, TimedOut
 from core.replies import Decoded, labels
-from core.resident import Busy, Status
+from core.resident import Busy, Resident, Status
 from core.schema import StructuredSchema
 from core.server import routes, service
 from core.trace import from_line, to_lines
@@ -338,6 +338,21 @@ def test_a_model_is_selected_by_its_id_and_a_bad_one_changes_nothing(models: Pat
     assert (listed["active"], flags) == ("tiny-b", {"corrupt.gguf": False, "tiny-a": False, "tiny-b": True})
 
 
+def test_the_caches_bounds_reach_the_engine(models: Path) -> None:
+    resident = Resident()
+    resident.start(
+        str(models / "tiny-a"), backend="torch", dtype="float32", offline=True, cache_entries=1, cache_bytes=10**6
+    )
+    until(lambda: resident.status.state == "ready")
+    client = TestClient(service(resident, models))
+    for fields, told in (([PRIORITY], "miss"), ([REFUND], "miss"), ([PRIORITY], "miss"), ([PRIORITY], "hit")):
+        assert decoded(client, fields=fields)["metrics"]["schemaCacheStatus"] == told
+    assert client.get("/v1/models").json()["activeModel"]["cacheEntries"] == 1
+    client.post("/v1/models/select", json={"id": "tiny-b"})
+    answers = [decoded(client, fields=fields) for fields in ([PRIORITY], [REFUND], [PRIORITY])]
+    assert [answer["cache"]["evicted"] for answer in answers] == [0, 1, 2], "a switch keeps the bounds"
+
+
 @pytest.mark.parametrize(
     ("error", "status", "code", "words"),
     [
@@ -345,10 +360,10 @@ def test_a_model_is_selected_by_its_id_and_a_bad_one_changes_nothing(models: Pat
         (QueueFull("32 requests wait"), 503, "queue_full", "32 requests wait"),
         (TimedOut(""), 503, "timed_out", "took longer"),
         (Closing(""), 503, "shutting_down", "shutting down"),
-        (MemoryError("no room at /srv/x"), 500, "native_error", "the engine failed: MemoryError"),
+        (MemoryError("no room at /srv/x"), 500, "native_error", "out of memory"),
         (RuntimeError("CUDA error\nat /srv/x"), 500, "native_error", "the engine failed: RuntimeError"),
-        (KeyError(PATH), 500, "internal_error", "the engine failed: KeyError"),
-        (ValueError(PATH), 500, "internal_error", "the engine failed: ValueError"),
+        (KeyError(PATH), 500, "internal_error", "the service failed: KeyError"),
+        (ValueError(PATH), 500, "internal_error", "the service failed: ValueError"),
         (ArithmeticError("field 'f': no finite scores"), 500, "native_error", "no finite scores"),
     ],
     ids=lambda given: type(given).__name__ if isinstance(given, Exception) else None,
