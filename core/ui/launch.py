@@ -59,8 +59,7 @@ def launch(page: gr.Blocks, host: str, port: int, routes: Sequence[BaseRoute] = 
             run_history=False,
             enable_monitoring=False,
             footer_links=["api"],
-            # FastAPI's document of gradio's own routes would stand where the service has its own.
-            app_kwargs={"routes": list(routes), "openapi_url": None},
+            app_kwargs={"routes": list(routes)},
         )
     except OSError:
         reason = "the port is in use, or the host is not of this machine"
