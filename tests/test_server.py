@@ -7,7 +7,6 @@ import http.client
 import json
 import math
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from core.contract import DecodeRequest
 from core.engine import Engine
 from core.engine_torch import TorchBackend
 from core.owner import Closing, QueueFull, TimedOut
+from core.race import Race
 from core.replies import Decoded, labels
 from core.resident import Busy, Resident, Status
 from core.schema import StructuredSchema
@@ -478,24 +478,31 @@ def test_a_client_that_goes_away_frees_its_place_in_the_queue(gated: tuple[Gated
         assert running.getresponse().status == 200
 
 
+class WatchedEngine(Engine):
+    """Keeps the races that it began."""
+
+    races: list[Race]
+
+    def race(self, *args: Any, **options: Any) -> Race:
+        self.races = [*getattr(self, "races", []), super().race(*args, **options)]
+        return self.races[-1]
+
+
 def test_a_race_that_nobody_listens_to_any_more_is_stopped(gated: tuple[GatedBackend, Engine]) -> None:
-    backend, engine = gated
+    backend, _ = gated
+    engine = WatchedEngine(backend, "gated")
     with listening(service(resident_of(engine))) as port:
         race = post_and_leave(port, "/v1/race", {**GOOD, "mode": "free"})
         backend.permits.release(10)
         answer = race.getresponse()
         assert json.loads(answer.readline())["kind"] == "run"
+        until(lambda: backend.passes == 10)
         answer.close()
         race.close()
-        after = engine.owner.submit(lambda job: None)
-
-        def stopped() -> bool:
-            backend.permits.release(1)
-            time.sleep(0.02)
-            return after.done
-
-        until(stopped)
-        assert backend.passes < 200, "the baseline was written to its end"
+        until(lambda: any(event.kind == "stopping" for event in engine.races[0].drain()))
+        backend.permits.release(1_000)
+        engine.owner.submit(lambda job: None).wait()
+        assert backend.passes <= 12
 
 
 # --- in other applications ---
