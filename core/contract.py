@@ -7,7 +7,8 @@ that are REST's own.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Annotated, Any, get_args
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -27,19 +28,21 @@ MOST_CONTEXT_BYTES = 65_536
 MOST_CONTEXTS = 256
 
 
-def one_of(values: Any, otherwise: str) -> Any:
-    """The type of an option that `core/request.py` checks; the OpenAPI lists what it may be."""
-    return Annotated[Any, WithJsonSchema({"enum": list(get_args(values)), "default": otherwise})]
-
-
 class Wire(BaseModel):
     """Named in camelCase outside; keys that nobody knows are let be."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True)
 
 
-def _text(least: int, most: int) -> Any:
-    return Annotated[Any, WithJsonSchema({"type": "string", "minLength": least, "maxLength": most})]
+# What the OpenAPI says of a key whose value is checked elsewhere.
+
+
+def _text(least: int, most: int) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "minLength": least, "maxLength": most})
+
+
+def _one_of(values: Sequence[str], otherwise: str) -> WithJsonSchema:
+    return WithJsonSchema({"enum": list(values), "default": otherwise})
 
 
 _CHOICES = {
@@ -60,8 +63,8 @@ _CHOICES = {
 class FieldSpec(Wire):
     """One field: a boolean where the choices are false and true, else an enum of texts. Sizes are in UTF-8 bytes."""
 
-    name: _text(1, MAX_NAME_BYTES)
-    description: _text(0, MAX_DESCRIPTION_BYTES)
+    name: Annotated[Any, _text(1, MAX_NAME_BYTES)]
+    description: Annotated[Any, _text(0, MAX_DESCRIPTION_BYTES)]
     choices: Annotated[Any, WithJsonSchema(_CHOICES)]
 
     def definition(self) -> FieldDefinition:
@@ -114,14 +117,14 @@ class Asked(Wire):
         WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]}),
     ] = None
     # Also by the name that messages of `core/schema_import.py` give it.
-    on_unsupported: one_of(OnUnsupported, "error") = Field(
+    on_unsupported: Annotated[Any, _one_of(get_args(OnUnsupported), "error")] = Field(
         default="error", validation_alias=AliasChoices("onUnsupported", "on_unsupported")
     )
     temperature: Annotated[Any, WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "default": 1.0})] = 1.0
-    style: one_of(Style, "pretty") = "pretty"
+    style: Annotated[Any, _one_of(get_args(Style), "pretty")] = "pretty"
     cache: Annotated[Any, WithJsonSchema({"type": "boolean", "default": True})] = True
-    scoring: one_of(Scoring, "identify") = "identify"
-    prior: one_of(Prior, "none") = "none"
+    scoring: Annotated[Any, _one_of(get_args(Scoring), "identify")] = "identify"
+    prior: Annotated[Any, _one_of(get_args(Prior), "none")] = "none"
     complete: Annotated[Any, WithJsonSchema(
         {"type": ["boolean", "null"], "default": True,
          "description": "false: only as much is read as proves the winner; null: where that is faster"}
@@ -176,7 +179,7 @@ class DecodeRequest(Asked):
 
 
 class RaceRequest(DecodeRequest):
-    mode: one_of(Literal[MODES], "json") = "json"
+    mode: Annotated[Any, _one_of(MODES, "json")] = "json"
     lanes: Annotated[Any, WithJsonSchema(
         {"type": "array", "items": {"enum": list(get_args(Lane))}, "minItems": 1, "maxItems": 2, "uniqueItems": True}
     )] = ("pcd", "ar")  # fmt: skip

@@ -17,6 +17,7 @@ from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from core.catalog import Catalog, Entry, public_name
 from core.contract import BatchRequest, DecodeRequest, RaceRequest, SelectRequest
@@ -165,7 +166,7 @@ class _Answers:
             mode=asked.mode,
             **asked.options,
         )
-        return StreamingResponse(_lines(race, engine), media_type="application/x-ndjson")
+        return _Told(race, engine)
 
     def _engine(self) -> Engine:
         status, engine = self._resident.status, self._resident.engine
@@ -219,16 +220,25 @@ def _batch(
     return _json(Batch(model=name, results=[reply(one) for one in given], waited_ms=waited_ms))
 
 
-async def _lines(race: Race, engine: Engine) -> AsyncIterator[str]:
-    """The race as lines; whoever stops listening cancels it."""
-    try:
-        while not race.finished:
-            if events := [_told_event(event, engine) for event in race.drain() if not event.live]:
+class _Told(StreamingResponse):
+    """A race as lines; whoever stops listening cancels it, also before the first line."""
+
+    def __init__(self, race: Race, engine: Engine) -> None:
+        super().__init__(self._lines(), media_type="application/x-ndjson")
+        self._race, self._engine = race, engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._race.cancel()
+
+    async def _lines(self) -> AsyncIterator[str]:
+        while not self._race.finished:
+            if events := [_told_event(event, self._engine) for event in self._race.drain() if not event.live]:
                 yield to_lines(events)
-            if not race.finished:
+            if not self._race.finished:
                 await asyncio.sleep(DRAIN_EVERY_S)
-    finally:
-        race.cancel()
 
 
 def _told_event(event: Event, engine: Engine) -> Event:

@@ -21,6 +21,7 @@ from core.engine import Engine
 from core.engine_torch import TorchBackend
 from core.owner import Closing, QueueFull, TimedOut
 from core.race import Race
+from core.refusal import Refusal
 from core.replies import Decoded, labels
 from core.resident import Busy, Resident, Status
 from core.schema import StructuredSchema
@@ -524,6 +525,14 @@ def test_the_routes_stand_before_those_of_whatever_serves_them(engine: Engine) -
     assert client.get("/v1/nope").json()["code"] == "not_found" == client.get("/v1").json()["code"]
     assert client.get("/v1/pcd/decode").status_code == 405
     assert decoded(client)["values"] and client.get("/openapi.json").json()["info"]["title"] != "another"
+
+
+def test_words_that_hold_half_a_character_can_be_sent(client: TestClient) -> None:
+    assert json.loads(Refusal(400, "invalid_request", "no \ud83d here").response().body)["message"] == "no \\ud83d here"
+    halves = {"type": "object", "properties": {"ok": {"type": "boolean"}, "\ud83d": {"type": "string"}}}
+    body = json.dumps({"context": TICKET, "schema": halves, "onUnsupported": "skip"})
+    answer = client.post("/v1/pcd/decode", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200 and "ud83d" in answer.json()["unsupported"][0]["name"]
 
 
 def test_a_fault_of_ours_is_logged_and_500_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
