@@ -316,7 +316,7 @@ def test_a_ready_model_describes_itself_by_name(client: TestClient) -> None:
 def models(tmp_path: Path, checkpoint: Callable[[str, str], Path]) -> Path:
     shutil.copytree(checkpoint("llama", "qwen"), tmp_path / "tiny-a")
     shutil.copytree(checkpoint("qwen2", "qwen"), tmp_path / "tiny-b")
-    (tmp_path / "corrupt.gguf").write_bytes(b"x" * 4096)
+    (tmp_path / "CORRUPT.GGUF").write_bytes(b"x" * 4096)
     return tmp_path
 
 
@@ -327,7 +327,7 @@ def test_a_model_is_selected_by_its_id_and_a_bad_one_changes_nothing(models: Pat
     assert chosen.json()["activeModel"]["architecture"] == "llama"
     before = decoded(client)
     assert before["metrics"]["schemaCacheStatus"] == "miss"
-    failed = client.post("/v1/models/select", json={"id": "corrupt.gguf"})
+    failed = client.post("/v1/models/select", json={"id": "CORRUPT.GGUF"})
     assert (failed.status_code, failed.json()["code"]) == (500, "native_error")
     assert str(models) not in failed.text and "Traceback" not in failed.text
     after = decoded(client)
@@ -335,8 +335,8 @@ def test_a_model_is_selected_by_its_id_and_a_bad_one_changes_nothing(models: Pat
     assert client.post("/v1/models/select", json={"id": "tiny-b"}).json()["activeModel"]["architecture"] == "qwen2"
     assert decoded(client)["metrics"]["schemaCacheStatus"] == "miss"
     listed = client.get("/v1/models").json()
-    flags = {one["id"]: one["active"] for one in listed["models"] if one["id"] in ("tiny-a", "tiny-b", "corrupt.gguf")}
-    assert (listed["active"], flags) == ("tiny-b", {"corrupt.gguf": False, "tiny-a": False, "tiny-b": True})
+    flags = {one["id"]: one["active"] for one in listed["models"] if one["id"] in ("tiny-a", "tiny-b", "CORRUPT.GGUF")}
+    assert (listed["active"], flags) == ("tiny-b", {"CORRUPT.GGUF": False, "tiny-a": False, "tiny-b": True})
 
 
 def test_the_caches_bounds_reach_the_engine(models: Path) -> None:
