@@ -65,9 +65,9 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 _LINES: dict[int | str, dict[str, Any]] = {200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}}
 
 
-def service(resident: Resident, models: Path | None = None) -> FastAPI:
-    """The application; `models`: the folder of models that may be selected."""
-    answers = _Answers(resident, Catalog(models))
+def service(resident: Resident, catalog: Catalog) -> FastAPI:
+    """The application; `catalog`: the models that may be selected."""
+    answers = _Answers(resident, catalog)
     router = APIRouter(route_class=JsonRoute, responses=_REFUSALS)
     router.get("/health", response_model=Health)(answers.health)
     router.get("/v1/models", response_model=Models)(answers.models)

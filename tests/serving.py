@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from core.catalog import Catalog
 from core.engine import Engine
 from core.resident import Resident, Status
 from core.server import service
@@ -35,7 +36,11 @@ def resident_of(engine: Engine | None) -> Resident:
 
 def client_of(engine: Engine | None = None, models: Path | None = None) -> TestClient:
     # What a route does not answer for itself would be raised in the test.
-    return TestClient(service(resident_of(engine), models))
+    return TestClient(app_of(engine, models))
+
+
+def app_of(engine: Engine | None = None, models: Path | None = None) -> FastAPI:
+    return service(resident_of(engine), Catalog(models))
 
 
 class GatedBackend(HashBackend):

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from core.intake import MAX_BODY_BYTES, MAX_DEPTH, is_deeper
-from core.server import service
-from tests.serving import GOOD, client_of, listening, resident_of
+from tests.serving import GOOD, app_of, client_of, listening
 
 JSON = {"Content-Type": "application/json"}
 CLIENT = client_of()
@@ -29,7 +28,7 @@ def test_a_request_as_large_as_can_be_is_read() -> None:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with listening(service(resident_of(None))) as port:
+    with listening(app_of()) as port:
         yield port
 
 

@@ -21,6 +21,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
 from app import flags
+from core.catalog import Catalog
 from core.contract import BatchRequest, DecodeRequest, RaceRequest
 from core.engine import Engine
 from core.engine_torch import TorchBackend
@@ -28,7 +29,7 @@ from core.reference import ASSETS
 from core.server import routes, service
 from core.ui.page import build
 from tests.scripted import PRESETS, served
-from tests.serving import GOOD, client_of, listening, resident_of
+from tests.serving import GOOD, app_of, client_of, listening, resident_of
 
 CLIENT = client_of()
 EXAMPLES = 8  # of each operation: a race of a random model is written to the limit of its tokens
@@ -74,7 +75,7 @@ def test_the_examples_are_good_requests(request_model: type[DecodeRequest | Batc
 
 @pytest.fixture(scope="module")
 def app(tiny: Callable[..., TorchBackend]) -> FastAPI:
-    return service(resident_of(Engine(tiny("llama", "qwen"), "tiny")))
+    return app_of(Engine(tiny("llama", "qwen"), "tiny"))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_no_other_file_is_served(name: str) -> None:
 @pytest.mark.browser
 def test_the_reference_is_drawn_without_a_network(browser: Browser) -> None:
     asked: list[str] = []
-    with listening(service(resident_of(None))) as port:
+    with listening(app_of()) as port:
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"http://127.0.0.1:{port}/docs")
@@ -159,7 +160,7 @@ def test_the_flags_of_the_service(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_beside_the_page_the_service_is_the_same(tiny: Callable[..., TorchBackend]) -> None:
     resident = resident_of(Engine(tiny("llama", "qwen"), "tiny"))
-    app = service(resident)
+    app = service(resident, Catalog())
 
     def get(path: str) -> Any:
         with urllib.request.urlopen(url + path, timeout=20) as answer:

@@ -16,6 +16,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from core.catalog import Catalog
 from core.contract import DecodeRequest
 from core.engine import Engine
 from core.engine_torch import TorchBackend
@@ -28,7 +29,7 @@ from core.schema import StructuredSchema
 from core.server import routes, service
 from core.trace import from_line, to_lines
 from tests.fakes import HashBackend, lexicon
-from tests.serving import GOOD, PRIORITY, REFUND, TICKET, GatedBackend, client_of, listening, resident_of, until
+from tests.serving import GOOD, PRIORITY, REFUND, TICKET, GatedBackend, app_of, client_of, listening, resident_of, until
 
 PATH = "/srv/private models/tiny-llama"
 TIERS = {"name": "tier", "description": "", "choices": ["TIER_3_HIGH", "TIER_1_LOW", "TIER_2_MEDIUM"]}
@@ -297,7 +298,7 @@ def test_without_a_model_the_service_says_so() -> None:
 def test_a_loading_model_is_503_with_its_stage_and_no_path() -> None:
     resident = resident_of(None)
     resident.status = Status("loading", f"reading {PATH}", 0.5)
-    client = TestClient(service(resident))
+    client = TestClient(service(resident, Catalog()))
     answer = client.post("/v1/pcd/decode", json=GOOD)
     assert (answer.status_code, answer.json()["code"]) == (503, "no_model")
     assert "still loading (reading tiny-llama)" in answer.json()["message"]
@@ -345,7 +346,7 @@ def test_the_caches_bounds_reach_the_engine(models: Path) -> None:
         str(models / "tiny-a"), backend="torch", dtype="float32", offline=True, cache_entries=1, cache_bytes=10**6
     )
     until(lambda: resident.status.state == "ready")
-    client = TestClient(service(resident, models))
+    client = TestClient(service(resident, Catalog(models)))
     for fields, told in (([PRIORITY], "miss"), ([REFUND], "miss"), ([PRIORITY], "miss"), ([PRIORITY], "hit")):
         assert decoded(client, fields=fields)["metrics"]["schemaCacheStatus"] == told
     assert client.get("/v1/models").json()["activeModel"]["cacheEntries"] == 1
@@ -401,7 +402,7 @@ def test_while_a_decode_runs_others_are_told_of_the_models(gated: tuple[GatedBac
     backend, engine = gated
 
     async def talk() -> None:
-        transport = httpx.ASGITransport(app=service(resident_of(engine)))
+        transport = httpx.ASGITransport(app=app_of(engine))
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             running = asyncio.create_task(client.post("/v1/pcd/decode", json=GOOD))
             await asyncio.to_thread(backend.entered.wait, 10)
@@ -420,7 +421,7 @@ def test_many_clients_get_their_own_answers(engine: Engine) -> None:
     schemas = [[PRIORITY], [REFUND, PRIORITY], [TIERS, BILLS]]
 
     async def talk() -> list[dict[str, Any]]:
-        transport = httpx.ASGITransport(app=service(resident_of(engine)))
+        transport = httpx.ASGITransport(app=app_of(engine))
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             bodies = [{"context": text, "fields": schemas[i % 3]} for i, text in enumerate(texts)]
             answers = await asyncio.gather(*(client.post("/v1/pcd/decode", json=body, timeout=60) for body in bodies))
@@ -436,7 +437,7 @@ def test_time_in_the_queue_is_told_apart(gated: tuple[GatedBackend, Engine]) -> 
     backend, engine = gated
 
     async def talk() -> tuple[float, float]:
-        transport = httpx.ASGITransport(app=service(resident_of(engine)))
+        transport = httpx.ASGITransport(app=app_of(engine))
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
             first = asyncio.create_task(client.post("/v1/pcd/decode", json=GOOD))
             await asyncio.to_thread(backend.entered.wait, 10)
@@ -468,7 +469,7 @@ def ahead_of_a_new_job(engine: Engine) -> int:
 def test_a_client_that_goes_away_frees_its_place_in_the_queue(gated: tuple[GatedBackend, Engine], path: str) -> None:
     backend, engine = gated
     body = {**GOOD, "contexts": [TICKET]}
-    with listening(service(resident_of(engine))) as port:
+    with listening(app_of(engine)) as port:
         running = post_and_leave(port, "/v1/pcd/decode", GOOD)
         assert backend.entered.wait(10)
         waiting = post_and_leave(port, path, body)
@@ -492,7 +493,7 @@ class WatchedEngine(Engine):
 def test_a_race_that_nobody_listens_to_any_more_is_stopped(gated: tuple[GatedBackend, Engine]) -> None:
     backend, _ = gated
     engine = WatchedEngine(backend, "gated")
-    with listening(service(resident_of(engine))) as port:
+    with listening(app_of(engine)) as port:
         race = post_and_leave(port, "/v1/race", {**GOOD, "mode": "free"})
         backend.permits.release(10)
         answer = race.getresponse()
@@ -510,7 +511,7 @@ def test_a_race_that_nobody_listens_to_any_more_is_stopped(gated: tuple[GatedBac
 
 
 def test_the_routes_stand_before_those_of_whatever_serves_them(engine: Engine) -> None:
-    host = FastAPI(routes=routes(service(resident_of(engine))), title="another", openapi_url=None)
+    host = FastAPI(routes=routes(app_of(engine)), title="another", openapi_url=None)
 
     @host.get("/v1/{rest:path}")
     def other(rest: str) -> str:
@@ -538,7 +539,7 @@ def test_words_that_hold_half_a_character_can_be_sent(client: TestClient) -> Non
 def test_a_fault_of_ours_is_logged_and_500_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
     resident = resident_of(None)
     del resident.status
-    answer = TestClient(service(resident)).get("/health")
+    answer = TestClient(service(resident, Catalog())).get("/health")
     assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
     assert "status" not in answer.text and "AttributeError" in caplog.text
 
