@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.models import known_models
 from core.owner import Closing
 from core.resident import REFUSALS, Busy
 from core.ui.components import asset
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
 Models = Callable[[], Mapping[str, str | Path]]
 
 
-def models_here() -> dict[str, str | Path]:
-    """The names of our own that can be had without a network."""
-    return {model.name: model.name for model in known_models() if model.is_here}
-
-
 class ModelPicker(gr.HTML):
     """Draws what its own server functions say; has no value."""
 
@@ -42,10 +36,8 @@ class ModelPicker(gr.HTML):
         async def look(_asked: object) -> str:
             if known is None:
                 await here(None)
-            switching, status = (
-                resident.switching,
-                resident.status,
-            )  # in this order: news come after the end of a switch
+            # In this order: news come after the end of a switch.
+            switching, status = resident.switching, resident.status
             note = model_note(status, switching)
             is_busy = status.state == "loading" or switching is not None
             active = resident.engine.model if resident.engine else ""
