@@ -10,11 +10,11 @@ import pytest
 import torch
 import transformers
 
-from core import pass_memory, probe, torch_forest, torch_masks, torch_probe, torch_rows
+from core import pass_memory, probe, torch_forest, torch_masks, torch_probe
 from core.backend import ModelUnsupported, TreeBatch
+from core.small_config import NotSmall
 from core.torch_attention import ATTENTION
 from core.torch_body import fingerprint
-from core.small_config import NotSmall
 from tests.families import CLOSE, FAMILIES, HAS_MLX, IDS, IN_MLX, PATHS, SHAPE, TEXT, Family, checkpoint, loaded, saved
 
 OTHER = [27, 18, 28, 18, 284, 59, 45, 23, 53, 60, 2, 8]
