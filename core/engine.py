@@ -240,7 +240,7 @@ class Engine:
             blank=blank,
             took_ms=(time.perf_counter() - started) * 1e3,
         )
-        self._check_window(prepared)
+        prepared.require_room(self.backend.identity.window, self.model)
         return prepared
 
     def parallel(self, prepared: Prepared, clock: LaneClock, job: Job, emit: Emit) -> Outcome:
@@ -323,17 +323,6 @@ class Engine:
         masked, causal = new * (head + new), (head + after) ** 2 / 2
         is_slower = masked > DENSE_PAIRS and 2 * masked > causal
         return is_slower or after + plan.deepest > room_after(self.backend, head)
-
-    def _check_window(self, prepared: Prepared) -> None:
-        plan, window = prepared.plan, self.backend.identity.window
-        answer = max(plan.canonical_tokens, plan.deepest)
-        needed = prepared.prompt_tokens + answer + max(0, len(prepared.blank) - len(prepared.context))
-        if needed > window:
-            raise PromptTooLong(
-                f"the request needs {needed} tokens (schema {len(plan.prompt.head)}, text {len(prepared.context)}, "
-                f"answer {answer + len(plan.prompt.tail)}) and the window of {self.model} holds {window}; "
-                f"shorten the text or the schema by {needed - window} tokens"
-            )
 
 
 def run_parallel_generation(

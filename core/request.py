@@ -78,6 +78,18 @@ class Prepared:
     def whole(self) -> list[int]:
         return [*self.plan.prompt.head, *self.after_head]
 
+    def require_room(self, window: int, model: str) -> None:
+        """Raises `PromptTooLong` where prompt and answer have more tokens than the model's window."""
+        plan = self.plan
+        answer = max(plan.canonical_tokens, plan.deepest)
+        needed = self.prompt_tokens + answer + max(0, len(self.blank) - len(self.context))
+        if needed > window:
+            raise PromptTooLong(
+                f"the request needs {needed} tokens (schema {len(plan.prompt.head)}, text {len(self.context)}, "
+                f"answer {answer + len(plan.prompt.tail)}) and the window of {model} holds {window}; "
+                f"shorten the text or the schema by {needed - window} tokens"
+            )
+
     @property
     def needs_prior(self) -> bool:
         return self.request.prior == "content_free" and self.prior is None
