@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -18,6 +19,11 @@ from tests.chromium import CHROMIUM, FLAGS
 # the process has, so the suite's products are torch's; what is put together of them is MLX's.
 if sys.platform == "linux" and (products := Path(torch.__file__).parent / "lib" / "libtorch_cpu.so").exists():
     ctypes.CDLL(str(products), mode=ctypes.RTLD_GLOBAL)
+
+# Two processes share two cores: threads that wait for each other would take them from the other one.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"  # for processes that a test starts
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +49,17 @@ def tiny(checkpoint: Callable[[str, str], Path]) -> Callable[..., TorchBackend]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those with the shared browser last: while Playwright is there its event loop runs, and no other can."""
-    items.sort(key=lambda item: "browser" in item.fixturenames)
+    """Those with the shared browser last: while Playwright is there its event loop runs, and no other can.
+
+    A file's tests stay in one process, for their servers and models; so do its tests in the browser.
+    """
+    items.sort(key=_needs_browser)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.name}{' in a browser' * _needs_browser(item)}"))
+
+
+def _needs_browser(item: pytest.Item) -> bool:
+    return "browser" in item.fixturenames
 
 
 @pytest.fixture(scope="session")
