@@ -19,7 +19,7 @@ from core.recordings import load_recordings
 from core.resident import Resident
 from core.server import routes, service
 from core.termination import Terminated, finish, raise_on_sigterm
-from core.ui.launch import launch
+from core.ui.launch import launch, require_mcp
 from core.ui.page import build
 
 #: Requests that wait beside the one that runs. The page's and those of REST wait in one queue.
@@ -33,6 +33,8 @@ def main() -> None:
     logging.getLogger("core").setLevel(logging.INFO)
     if given.model != "none":
         require_known(given.model)
+    if given.mcp:
+        require_mcp()
     raise_on_sigterm()
     files = TemporaryDirectory(prefix="pcd-")  # for what the page offers; Gradio's own folder is one for all, and stays
     os.environ.setdefault("GRADIO_TEMP_DIR", files.name)
@@ -41,7 +43,7 @@ def main() -> None:
     recordings = {name: recording.events for name, recording in load_recordings(presets).items()}
     catalog = Catalog(given.models_dir)
     page = build(resident, presets, recordings, lambda: {one.id: one.target for one in catalog.entries()})
-    launch(page, given.host, given.port, routes(service(resident, catalog)))
+    launch(page, given.host, given.port, routes(service(resident, catalog)), given.mcp)
     try:
         resident.start(
             given.model,
@@ -79,6 +81,8 @@ def flags() -> argparse.ArgumentParser:
     size = "and their bytes at most (%(default)s)"
     parser.add_argument("--cache-bytes", type=_count, default=MAX_BYTES, metavar="N", help=size)
     parser.add_argument("--offline", action="store_true", help="ask no network at all")
+    tools = "serve the page's endpoints as tools for MCP too, at /gradio_api/mcp/; needs the package mcp"
+    parser.add_argument("--mcp", action="store_true", help=tools)
     parser.add_argument("--queue", type=_count, default=QUEUE, metavar="N", help="requests that may wait (%(default)s)")
     limit = "seconds that a request may take, waiting included; without it, until it is done or its client is gone"
     parser.add_argument("--timeout", type=_seconds, metavar="S", help=limit)

@@ -113,6 +113,7 @@ function drawerOf(board, parts, { reading, history, page }) {
   const drawers = new Map(Object.entries({
     method: () => drawMethod(reading.events, reading.recorded, stageOf(reading) === 'lost'),
     take: createTake(board, parts, { ...page, shown: () => reading }),
+    code: createCode(parts, () => reading),
     history: history.draw,
   }));
   return (name) => drawers.get(name)?.();

@@ -39,6 +39,7 @@ BOARD_PARTS = (
     "board/report.js",
     "board/card.js",
     "board/take.js",
+    "board/code.js",
     "board/threshold.js",
     "board/conditions.js",
     "board/changes.js",

@@ -36,7 +36,24 @@ def add_endpoints(resident: Resident) -> None:
         cache: bool = True,
         on_unsupported: str = "error",
     ) -> str:
-        """Decides every field of a schema (fields or a JSON Schema, as text); returns the result as JSON text."""
+        """Reads a text and decides every field of a schema: one of its allowed choices for each, with its share.
+
+        For classifying, routing and flags. No value is ever outside the choices. Free text, open lists and open
+        numbers cannot be decided. A schema is, for instance,
+        {"priority": {"type": "enum", "choices": ["LOW", "HIGH"], "description": "how urgent it is"},
+        "refund": {"type": "boolean", "description": "a refund is asked for"}}.
+
+        Args:
+            context: the text that the fields are about.
+            schema: JSON text: fields by name, or a JSON Schema of an object; at most 128 fields.
+            temperature: above 0; spreads or sharpens the shares and never changes a value.
+            style: pretty or compact, of the JSON that the model is asked for.
+            cache: whether what was read of the same schema before is used again.
+            on_unsupported: error, or skip to leave out the parts of a JSON Schema that cannot be decided.
+
+        Returns:
+            JSON text: values holds the value of each field; field_telemetry its confidence and the other choices.
+        """
         try:
             spec = await asyncio.to_thread(StructuredSchema.from_text, schema, on_unsupported=on_unsupported)
             job = ready_engine(resident).submit(context, spec, temperature, style=style, cache=cache)
@@ -59,7 +76,21 @@ def add_endpoints(resident: Resident) -> None:
         cache: bool = True,
         on_unsupported: str = "error",
     ) -> AsyncIterator[str]:
-        """Lets the model write the JSON; one event as JSON text at a time, the last one of kind `end`."""
+        """Lets the model write the JSON token by token, to compare with; one event as JSON text at a time.
+
+        A caller that hears only the last event hears no JSON, but whether it came to its end: use parallel.
+
+        Args:
+            context: the text that the fields are about.
+            schema: JSON text: fields by name, or a JSON Schema of an object.
+            mode: what holds the model: free (the prompt alone), json (any JSON object) or schema.
+            style: pretty or compact, of the JSON that the model is asked for.
+            cache: whether what was read of the same schema before is used again.
+            on_unsupported: error, or skip to leave out the parts of a JSON Schema that cannot be decided.
+
+        Returns:
+            Events of a race as JSON text; lane_end has the JSON that was written, end is the last.
+        """
         try:
             spec = await asyncio.to_thread(StructuredSchema.from_text, schema, on_unsupported=on_unsupported)
             race = ready_engine(resident).race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)

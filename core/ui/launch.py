@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import gradio as gr
 from starlette.routing import BaseRoute
@@ -17,6 +18,7 @@ MONO = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono
 _PARTS = (
     "panels",
     "take",
+    "code",
     "phases",
     "replay",
     "inspector",
@@ -43,10 +45,17 @@ STYLES = (
 SCRIPTS = ("page.js", "accessibility.js", "typed.js", "kept.js", "connection.js")
 
 
-def launch(page: gr.Blocks, host: str, port: int, routes: Sequence[BaseRoute] = ()) -> str:
+def require_mcp() -> None:
+    """Ends the program where the package is missing, without which gradio would start and serve no MCP."""
+    if find_spec("mcp") is None:
+        sys.exit('error: --mcp needs a package that is not here: pip install "mcp>=1.21,<2"')
+
+
+def launch(page: gr.Blocks, host: str, port: int, routes: Sequence[BaseRoute] = (), mcp: bool = False) -> str:
     """Serves the page from a thread of its own; returns its address. Ends the program where the port is taken.
 
-    `routes` come before gradio's own, and are there from the first request on.
+    `routes` come before gradio's own, and are there from the first request on. `mcp`: whether its endpoints are
+    tools for MCP too, at /gradio_api/mcp/; `require_mcp` first.
     """
     try:
         _, url, _ = page.launch(
@@ -60,6 +69,7 @@ def launch(page: gr.Blocks, host: str, port: int, routes: Sequence[BaseRoute] = 
             enable_monitoring=False,
             footer_links=["api"],
             app_kwargs={"routes": list(routes)},
+            mcp_server=mcp,
         )
     except OSError:
         reason = "the port is in use, or the host is not of this machine"
