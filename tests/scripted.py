@@ -494,12 +494,12 @@ def told_by(engine: ScriptedEngine, preset: Preset = FOUR) -> list[Event]:
 
 
 @contextmanager
-def served(page: gr.Blocks, routes: Sequence[BaseRoute] = ()) -> Iterator[str]:
+def served(page: gr.Blocks, routes: Sequence[BaseRoute] = (), mcp: bool = False) -> Iterator[str]:
     """The address of a page, served while the block lasts."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    yield launch(page, "127.0.0.1", port, routes)
+    yield launch(page, "127.0.0.1", port, routes, mcp)
     page.close()
 
 

@@ -89,13 +89,16 @@ function curlOf(address, body) {
   ].join('\n');
 }
 
-function httpxOf(address, { body }) {
+function httpxOf(address, { context, schema, options }) {
+  const settings = [...options].map(([name, value]) => `${quoted(name)}: ${written(value, PYTHON_WORDS)}`);
   return `import json
 import os
 
 import httpx
 
-body = ${written(body, PYTHON_WORDS)}
+context = ${textInPython(context)}
+schema = ${written(schema, PYTHON_WORDS)}
+body = {"context": context, "schema": schema, ${settings.join(', ')}}
 ${KEY_IN_PYTHON}
 answer = httpx.post(${quoted(`${address}/v1/pcd/decode`)}, json=body, headers=headers, timeout=None)
 print(json.dumps(answer.json(), indent=2))
