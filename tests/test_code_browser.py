@@ -31,8 +31,8 @@ from core.trace import RunStarted, to_lines
 from core.ui.components import board_script
 from core.ui.launch import require_mcp
 from core.ui.page import build
-from tests.chromium import CHROMIUM, choose, expect_phase, opener, part, run_to_the_end
-from tests.scripted import FOUR, NASTY, ScriptedEngine, ScriptedResident, scenario, served, started
+from tests.chromium import CHROMIUM, choose, opener, part, run_to_the_end
+from tests.scripted import FOUR, NASTY, ScriptedEngine, ScriptedResident, served, started
 from tests.serving import listening, resident_of
 
 pytestmark = [
@@ -287,11 +287,13 @@ def mcp_client(config: str, *calls: str) -> list[Any]:
 def test_an_mcp_client_asks_what_the_run_was_asked(snippets: Snippets, url: str, engine: Hearing) -> None:
     plain = Request(FOUR.context, FOUR.schema, **SETTINGS)
     shown = [snippets(one, url) for one in (plain, *CASES)]
-    tools, answer, *_ = mcp_client(shown[0]["mcp"]["text"], *(one["call"]["text"] for one in shown))
+    calls = (one["call"]["text"] for one in shown)
+    tools, answer, *_, refused = mcp_client(shown[0]["mcp"]["text"], *calls, '{"context": " ", "schema": "{}"}')
     assert engine.heard == [(asked(one, None), "") for one in (plain, *CASES)]
     [(name, about, inputs)] = tools
     assert name == "parallel" and "allowed choices" in about and inputs["required"] == ["context", "schema"]
     assert all(spec["description"] for spec in inputs["properties"].values())
+    assert refused[0] and "the schema has no fields; add at least one" in refused[1]
     is_error, text = answer
     assert not is_error
     assert json.loads(text)["values"] == engine.run_parallel(plain.context, plain.schema, **SETTINGS).values
@@ -310,15 +312,13 @@ def test_mcp_without_its_package_says_what_to_install(monkeypatch: pytest.Monkey
         require_mcp()
 
 
-@pytest.mark.parametrize("key, header", [("k'$(x) 1", "Bearer k'$(x) 1"), (None, None)])
-def test_a_key_goes_along_where_there_is_one(
-    key: str | None, header: str | None, snippets: Snippets, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("key", ["k'$(x) 1", None])
+def test_a_key_goes_along_where_there_is_one(key: str | None, snippets: Snippets, tmp_path: Path) -> None:
     app, told = FastAPI(), []
 
     @app.post("/v1/pcd/decode")
     async def decode(request: HttpRequest) -> dict[str, str]:
-        told.append(request.headers.get("authorization"))
+        told.append(request.headers.get("x-api-key"))
         return {}
 
     variables = {} if key is None else {"PCD_API_KEY": key}
@@ -326,7 +326,7 @@ def test_a_key_goes_along_where_there_is_one(
         shown = snippets(CASES[0], f"http://127.0.0.1:{port}")
         run_by(["bash", "-eu"], shown["curl"]["text"], tmp_path, **variables)
         run_python([shown["httpx"]["text"]], tmp_path, **variables)
-    assert told == [header or "Bearer", header]
+    assert told == [key, key]
 
 
 # --- what cannot be asked so, and what is said of it ---
@@ -445,32 +445,22 @@ def test_what_is_copied_asks_for_the_race_that_is_shown(
         assert race.temperature == 0.5 and race.style == "compact" and "\u202e" in race.context
 
 
-def test_before_a_run_there_is_no_code_and_after_it_there_is(browser: Browser) -> None:
+def test_each_run_has_code_of_its_own_and_before_one_there_is_none(browser: Browser) -> None:
     resident = ScriptedResident(ScriptedEngine(token_ms=1, pass_ms=20))
     with served(build(resident, [FOUR, NASTY])) as address, opener(browser, address) as open_one:
         page = open_one()
         page.get_by_role("button", name="Code", exact=True).click()
         expect(part(page, "code.notes")).to_contain_text("There is no run to show as code yet")
         expect(part(page, "code.copy")).to_be_hidden()
-        choose(page, NASTY.title)
         run_to_the_end(page)
+        assert f'context = "{FOUR.context}"' in opened(page, "library")
+        choose(page, NASTY.title)
+        expect(part(page, "code.notes")).to_contain_text("There is no run to show as code yet")
+        run_to_the_end(page)
+        expect(part(page, "code.text")).to_contain_text('context = "<img src=x')
         for way in ("curl", "httpx", "library", "client"):
             assert opened(page, way)
             assert part(page, "code.text").locator("*").count() == 0
         assert opened(page, "mcp") == ""
         expect(part(page, "code.notes")).to_contain_text("start the app with --mcp")
         assert page.evaluate("window.__pwned") is None
-
-
-def test_another_run_has_code_of_its_own(browser: Browser) -> None:
-    other = scenario("Other", {"b": {"type": "boolean"}}, "Another text.")
-    resident = ScriptedResident(ScriptedEngine(token_ms=1, pass_ms=20))
-    recorded = {
-        one.id: ScriptedEngine(token_ms=1, pass_ms=1).race(one.context, one.schema).wait() for one in (FOUR, other)
-    }
-    with served(build(resident, [FOUR, other], recorded)) as address, opener(browser, address) as open_one:
-        page = open_one()
-        expect_phase(page, "done")
-        assert FOUR.context in opened(page, "library")
-        choose(page, other.title)
-        expect(part(page, "code.text")).to_contain_text('context = "Another text."')

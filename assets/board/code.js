@@ -82,7 +82,7 @@ function curlOf(address, body) {
   return [
     `curl -sS '${address}/v1/pcd/decode' \\`,
     "  -H 'Content-Type: application/json' \\",
-    '  -H "Authorization: Bearer ${PCD_API_KEY-}" \\',
+    '  -H "X-API-Key: ${PCD_API_KEY-}" \\', // curl sends no header that is empty
     "  --data-binary @- <<'JSON'",
     body,
     'JSON\n',
@@ -106,9 +106,8 @@ answer.raise_for_status()
 `;
 }
 
-// Where the server has no key, none is needed and a header does no harm.
 const KEY_IN_PYTHON = `key = os.environ.get("PCD_API_KEY")
-headers = {"Authorization": f"Bearer {key}"} if key else {}`;
+headers = {"X-API-Key": key} if key else {}`;
 
 function libraryOf(run, asked) {
   const lanes = {
@@ -168,7 +167,7 @@ function mcpOf(address) {
   return `${written(new Map([['mcpServers', new Map([['pcd', server]])]]), JSON_WORDS)}\n`;
 }
 
-const KEY_FOR_MCP = 'Where the server has a key, "headers": {"Authorization": "Bearer ..."} belongs beside the url.';
+const KEY_FOR_MCP = 'Where the server has a key, "headers": {"X-API-Key": "..."} belongs beside the url.';
 
 function callOf({ context, schema, page }) {
   return `${written(new Map([['context', context], ['schema', onOneLine(written(schema, JSON_WORDS))], ...page]), JSON_WORDS)}\n`;

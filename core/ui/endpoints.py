@@ -107,8 +107,9 @@ def add_endpoints(resident: Resident) -> None:
         finally:
             race.cancel()
 
-    # The engine has a queue of its own.
-    gr.api(parallel, api_name="parallel", concurrency_limit=None)
+    # The engine has a queue of its own. What is not in gradio's, a call over MCP runs as it is; what is, gradio then
+    # asks of itself over HTTP, as a client that has no key.
+    gr.api(parallel, api_name="parallel", queue=False)
     gr.api(autoregressive, api_name="autoregressive", concurrency_limit=None)
 
 
