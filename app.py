@@ -19,8 +19,9 @@ from core.recordings import load_recordings
 from core.resident import Resident
 from core.server import routes, service
 from core.termination import Terminated, finish, raise_on_sigterm
-from core.ui.launch import launch, require_mcp
+from core.ui.launch import launch
 from core.ui.page import build
+from core.ui.tools import require_mcp
 
 #: Requests that wait beside the one that runs. The page's and those of REST wait in one queue.
 QUEUE = 32
@@ -82,7 +83,8 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--cache-bytes", type=_count, default=MAX_BYTES, metavar="N", help=size)
     parser.add_argument("--offline", action="store_true", help="ask no network at all")
     tools = "serve the page's endpoints as tools for MCP too, at /gradio_api/mcp/; needs the package mcp"
-    parser.add_argument("--mcp", action="store_true", help=tools)
+    is_tool = os.environ.get("GRADIO_MCP_SERVER", "").lower() == "true"
+    parser.add_argument("--mcp", action="store_true", default=is_tool, help=tools)
     parser.add_argument("--queue", type=_count, default=QUEUE, metavar="N", help="requests that may wait (%(default)s)")
     limit = "seconds that a request may take, waiting included; without it, until it is done or its client is gone"
     parser.add_argument("--timeout", type=_seconds, metavar="S", help=limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
@@ -29,8 +31,8 @@ from core.schema import StructuredSchema
 from core.server import routes, service
 from core.trace import RunStarted, to_lines
 from core.ui.components import board_script
-from core.ui.launch import require_mcp
 from core.ui.page import build
+from core.ui.tools import require_mcp
 from tests.chromium import CHROMIUM, choose, opener, part, run_to_the_end
 from tests.scripted import FOUR, NASTY, ScriptedEngine, ScriptedResident, served, started
 from tests.serving import listening, resident_of
@@ -304,6 +306,19 @@ def test_nothing_else_of_the_page_is_a_tool(snippets: Snippets, url: str) -> Non
     config = snippets(CASES[0], url)["mcp"]["text"].replace("?tools=parallel", "")
     [tools] = mcp_client(config)
     assert [name for name, *_ in tools] == ["parallel", "autoregressive"]
+
+
+@needs_mcp
+@pytest.mark.parametrize(
+    "call", [{"method": "tools/call", "params": {"name": "x-secret-x", "arguments": {}}}, {"method": "x-secret-x"}]
+)
+def test_what_a_client_of_mcp_sends_is_not_logged(
+    call: dict[str, Any], url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"Accept": "application/json, text/event-stream"}
+    httpx.post(f"{url}gradio_api/mcp/", json={"jsonrpc": "2.0", "id": 1, **call}, headers=headers)
+    logging.getLogger().warning("the log is read")
+    assert "the log is read" in caplog.text and "x-secret-x" not in caplog.text
 
 
 def test_mcp_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

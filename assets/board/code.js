@@ -20,7 +20,7 @@ function snippetsOf(run, { address, mcp }) {
   const model = `The server decides with the model that it runs then; this run is of ${run.model}.`;
   const flat = run.source && run.source !== 'fields' && 'The schema was imported: these are its fields, and values come back by their names.';
   const settings = unknownToEndpoint(run);
-  const lane = `PCD alone: the baseline is not in it, POST ${address}/v1/race tells both lanes.`;
+  const lane = `PCD alone; POST ${address}/v1/race tells both lanes.`;
   const rest = (text) => (refused ? { text: '', notes: [refused] } : { text, notes: [lane, model, flat] });
   return [
     { id: 'curl', label: 'curl', ...rest(curlOf(address, body)) },

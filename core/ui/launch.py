@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import gradio as gr
 from starlette.routing import BaseRoute
 
 from core.ui.components import asset
+from core.ui.tools import keep_calls_out_of_the_log
 
 # Names of fonts that the system has; gradio would ask Google for its own.
 SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
@@ -45,18 +45,14 @@ STYLES = (
 SCRIPTS = ("page.js", "accessibility.js", "typed.js", "kept.js", "connection.js")
 
 
-def require_mcp() -> None:
-    """Ends the program where the package is missing, without which gradio would start and serve no MCP."""
-    if find_spec("mcp") is None:
-        sys.exit('error: --mcp needs a package that is not here: pip install "mcp>=1.21,<2"')
-
-
 def launch(page: gr.Blocks, host: str, port: int, routes: Sequence[BaseRoute] = (), mcp: bool = False) -> str:
     """Serves the page from a thread of its own; returns its address. Ends the program where the port is taken.
 
     `routes` come before gradio's own, and are there from the first request on. `mcp`: whether its endpoints are
     tools for MCP too, at /gradio_api/mcp/; `require_mcp` first.
     """
+    if mcp:
+        keep_calls_out_of_the_log()
     try:
         _, url, _ = page.launch(
             server_name=host,
