@@ -6,9 +6,11 @@ import argparse
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from core import zero_gpu  # before whatever initialises CUDA
 from core.backends import NAMES
 from core.catalog import Catalog
 from core.engine import default_of
@@ -44,18 +46,23 @@ def main() -> None:
     recordings = {name: recording.events for name, recording in load_recordings(presets).items()}
     catalog = Catalog(given.models_dir)
     page = build(resident, presets, recordings, lambda: {one.id: one.target for one in catalog.entries()})
+    start = partial(
+        resident.start,
+        given.model,
+        backend=given.backend,
+        dtype=given.dtype,
+        offline=given.offline,
+        cache_entries=given.cache_entries,
+        cache_bytes=given.cache_bytes,
+        queue=given.queue,
+        timeout_s=given.timeout,
+    )
+    if zero_gpu.IS_ON:
+        start(here=zero_gpu.load)  # before the launch, which puts the weights where workers find them
     launch(page, given.host, given.port, routes(service(resident, catalog)), given.mcp)
     try:
-        resident.start(
-            given.model,
-            backend=given.backend,
-            dtype=given.dtype,
-            offline=given.offline,
-            cache_entries=given.cache_entries,
-            cache_bytes=given.cache_bytes,
-            queue=given.queue,
-            timeout_s=given.timeout,
-        )
+        if not zero_gpu.IS_ON:
+            start()
         page.block_thread()
         resident.close()  # Ctrl-C
     except Terminated:

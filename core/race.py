@@ -71,22 +71,22 @@ class Race:
         self._reading = Reading(request)
         self._ahead = 0
         self.finished = False
-        self._job = engine.owner.submit(self._run)
+        self.job = engine.owner.submit(self._run)
 
     @property
     def ahead(self) -> int:
         """Other work that the engine does first."""
-        return self._job.ahead
+        return self.job.ahead
 
     @property
     def waited_ms(self) -> float:
         """Time in the queue."""
-        return self._job.waited_ms
+        return self.job.waited_ms
 
     def cancel(self) -> None:
         """Stops the engine within one token; the race then ends as `stopped`."""
-        self._job.cancel()
-        if not self._job.done:
+        self.job.cancel()
+        if not self.job.done:
             self._events.append(Stopping(self._waited_ms()))
 
     def drain(self) -> list[Event]:
@@ -96,12 +96,15 @@ class Race:
         """
         return self._drained(self._reading.follow)
 
-    def _drained(self, follow: Callable[[list[Event]], list[Event]]) -> list[Event]:
-        done = self._job.done
+    def news(self) -> list[Event]:
+        """What the lanes have told since the last call, unread: for whoever passes it on."""
         batch = [self._events.popleft() for _ in range(len(self._events))]
         ticks = [event for event in batch if event.kind == Tick.kind]
-        batch = [event for event in batch if event.kind != Tick.kind or event is ticks[-1]]
-        batch = self._place() + follow(batch)
+        return [event for event in batch if event.kind != Tick.kind or event is ticks[-1]]
+
+    def _drained(self, follow: Callable[[list[Event]], list[Event]]) -> list[Event]:
+        done = self.job.done
+        batch = self._place() + follow(self.news())
         if done and not self.finished:
             self.finished = True
             batch += self._reading.end(self._waited_ms(), *self._outcome())
@@ -109,12 +112,12 @@ class Race:
 
     def wait(self) -> list[Event]:
         """All events of a race that nobody watches: read when it is over, so that nothing disturbs the engine."""
-        self._job.wait()
+        self.job.wait()
         return self.drain()
 
     def wait_for_each_row(self) -> list[Event]:
         """As `wait`, with the rows as they stood after each token: what a replay needs."""
-        self._job.wait()
+        self.job.wait()
         return self._drained(self._reading.follow_each)
 
     def dicts(self) -> Iterator[dict[str, Any]]:
@@ -127,7 +130,7 @@ class Race:
             self.cancel()
 
     def _place(self) -> list[Event]:
-        before, self._ahead = self._ahead, self._job.ahead
+        before, self._ahead = self._ahead, self.job.ahead
         return [Waiting(self._waited_ms(), self._ahead)] if self._ahead not in (0, before) else []
 
     def _waited_ms(self) -> float:
@@ -135,7 +138,7 @@ class Race:
 
     def _outcome(self) -> tuple[str, str]:
         """State and one line for people."""
-        error = self._job.error  # not raised: its traceback would hold this race, and with it the engine
+        error = self.job.error  # not raised: its traceback would hold this race, and with it the engine
         if error is None:
             return "done", ""
         return "stopped" if isinstance(error, Cancelled) else "failed", told(error, "a race")

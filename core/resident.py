@@ -75,13 +75,14 @@ class Resident:
         cache_bytes: int = MAX_BYTES,
         queue: int | None = None,
         timeout_s: float | None = None,
+        here: Callable[..., Engine] | None = None,
     ) -> None:
         """Begins to load; returns at once. `none` loads nothing. All but the name is kept for later switches.
 
-        `queue`, `timeout_s`: those of `Engine.load`.
+        `queue`, `timeout_s`: those of `Engine.load`. `here`: what loads in its place, and in the caller's own thread.
         """
         self._load = partial(
-            Engine.load,
+            here or Engine.load,
             backend=backend,
             dtype=dtype,
             offline=offline,
@@ -93,7 +94,10 @@ class Resident:
         if name == "none":
             return
         self._begin(name)
-        threading.Thread(target=self._start, name="pcd-load", daemon=True).start()
+        if here:
+            self._start()
+        else:
+            threading.Thread(target=self._start, name="pcd-load", daemon=True).start()
 
     def switch(self, name: str | Path) -> Engine:
         """Loads and proves another model, then puts it in the old one's place; returns its engine.
