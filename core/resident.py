@@ -125,6 +125,10 @@ class Resident:
         for owner in list(self._owners):
             owner.close(max(0.0, deadline - time.perf_counter()))
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Resident:
+        """There is one: gradio copies what a component was made with for each page that it sends, here the weights."""
+        return self
+
     def _start(self) -> None:
         try:
             self._loaded()
