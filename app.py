@@ -23,7 +23,7 @@ from core.server import routes, service
 from core.termination import Terminated, finish, raise_on_sigterm
 from core.ui.launch import launch
 from core.ui.page import build
-from core.ui.tools import require_mcp
+from core.ui.visited import Visited
 
 #: Requests that wait beside the one that runs. The page's and those of REST wait in one queue.
 QUEUE = 32
@@ -59,7 +59,8 @@ def main() -> None:
     )
     if zero_gpu.IS_ON:
         start(here=zero_gpu.load)  # before the launch, which puts the weights where workers find them
-    launch(page, given.host, given.port, routes(service(resident, catalog)), given.mcp)
+    answers = service(resident, catalog)
+    launch(page, given.host, given.port, routes(Visited(answers, page) if zero_gpu.IS_ON else answers), given.mcp)
     try:
         if not zero_gpu.IS_ON:
             start()
@@ -80,7 +81,7 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--model", default=default_of("MODEL"), help=names)
     parser.add_argument("--backend", default=default_of("BACKEND"), choices=NAMES)
     parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
-    parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
+    parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME") or _usual_host())
     parser.add_argument("--port", type=_port, default=7860)
     folder = "a folder of .gguf files and Hugging Face folders that a client may select"
     parser.add_argument("--models-dir", type=Path, metavar="FOLDER", help=folder)
@@ -96,6 +97,11 @@ def flags() -> argparse.ArgumentParser:
     limit = "seconds that a request may take, waiting included; without it, until it is done or its client is gone"
     parser.add_argument("--timeout", type=_seconds, metavar="S", help=limit)
     return parser
+
+
+def _usual_host() -> str:
+    """A Space is reached from outside its container."""
+    return "0.0.0.0" if os.environ.get("SPACE_ID") else "127.0.0.1"
 
 
 def _port(text: str) -> int:

@@ -24,7 +24,7 @@ from core.race import Race
 from core.request import Prepared, Request, check_one_of
 from core.result import Result
 from core.schema import StructuredSchema
-from core.trace import Event, Lane
+from core.trace import Event, Lane, Loading, RunEnded
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,8 @@ class Relay(Engine):
     ) -> Job:
         Request("checks the options", schema, temperature, **options)
         more = {**options, "return_exceptions": return_exceptions}
-        call = Call("submit_many", (list(contexts), schema, temperature), more)
+        texts = contexts if isinstance(contexts, str) else list(contexts)  # the engine itself refuses one text
+        call = Call("submit_many", (texts, schema, temperature), more)
         return self.owner.submit(lambda job: self._many(call, job))
 
     # What follows runs on the owner thread.
@@ -151,6 +152,19 @@ class RelayedRace(Race):
     """A race whose lanes run in another process; what the baseline wrote is read here."""
 
     _engine: Relay
+    _is_begun = False
+    _is_left = False
+
+    def cancel(self) -> None:
+        """As that of any race; before the other process has answered it is over at once, which may take a minute."""
+        super().cancel()
+        self._is_left = not self._is_begun
+
+    def drain(self) -> list[Event]:
+        if self._is_left and not self.finished:
+            self.finished = True
+            return [RunEnded(self._waited_ms(), "stopped", "stopped", None, ())]
+        return super().drain()
 
     def _run(self, job: Job) -> None:
         prepared, request = self._engine.prepare(self._request), self._request
@@ -158,7 +172,12 @@ class RelayedRace(Race):
         writes = token_limit(prepared.plan.canonical_tokens) if "ar" in self._order else 0
         given = (request.context, request.schema)
         call = Call("race", given, {**options_of(request), **lanes}, read_tokens(prepared), writes)
-        self._engine.answer(call, job, self._events.extend)
+        self._events.append(Loading(self._waited_ms(), "waiting for a GPU", None))
+        self._engine.answer(call, job, self._take)
+
+    def _take(self, events: list[Event]) -> None:
+        self._is_begun = True
+        self._events.extend(events)
 
 
 class _AskersOwner(Owner):

@@ -17,7 +17,7 @@ from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.catalog import Catalog, Entry, public_name
 from core.contract import BatchRequest, DecodeRequest, RaceRequest, SelectRequest
@@ -85,7 +85,7 @@ def service(resident: Resident, catalog: Catalog) -> FastAPI:
     return app
 
 
-def routes(app: FastAPI) -> list[BaseRoute]:
+def routes(app: ASGIApp) -> list[BaseRoute]:
     """Routes that lead from another application to all that the service answers, unknown paths under /v1 included."""
     paths = ("/health", "/v1", "/v1/{rest:path}", "/openapi.json", "/docs", "/docs/{name}")
     return [Route(path, app, include_in_schema=False) for path in paths]

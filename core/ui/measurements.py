@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 from core.engine import Engine
@@ -69,10 +70,11 @@ async def _steps(engine: Engine, series: Series) -> AsyncGenerator[Step, None]:
     # A thread of its own: it waits in each race, and the few that coroutines share may all wait already.
     thread = ThreadPoolExecutor(1, "pcd-benchmark")
     report = Report(await asyncio.to_thread(Setting.here, engine), benchmark, (), is_whole=False)
+    visitor = copy_context()  # whose GPU time it is, on ZeroGPU
     try:
         yield Step(report)
         while len(report.trials) < len(benchmark.turns):
-            coming = asyncio.get_running_loop().run_in_executor(thread, next, trials, None)
+            coming = asyncio.get_running_loop().run_in_executor(thread, visitor.run, next, trials, None)
             while not (await asyncio.wait([coming], timeout=HEARTBEAT_S))[0]:
                 yield Step(report, ahead=series.ahead)
             if (trial := coming.result()) is None:  # cancelled
