@@ -161,10 +161,10 @@ class RelayedRace(Race):
         self._is_left = not self._is_begun
 
     def drain(self) -> list[Event]:
-        if self._is_left and not self.finished:
-            self.finished = True
-            return [RunEnded(self._waited_ms(), "stopped", "stopped", None, ())]
-        return super().drain()
+        if not self._is_left:
+            return super().drain()
+        is_over, self.finished = self.finished, True
+        return [] if is_over else [RunEnded(self._waited_ms(), "stopped", "stopped", None, ())]
 
     def _run(self, job: Job) -> None:
         prepared, request = self._engine.prepare(self._request), self._request
