@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 import threading
@@ -19,6 +20,8 @@ from core.relay import Answer, Call, NotAnswered, Relay, answered
 from core.request import PromptTooLong
 from core.schema import StructuredSchema
 from core.trace import Event, LaneEnded, Loading, RunEnded, RunStarted
+from core.trials import Benchmark, Case
+from core.ui.measurements import Measurements
 from core.vocabulary import TokenizationError
 from tests.fakes import TWINS, HashBackend, lexicon
 from tests.serving import GatedBackend, until
@@ -107,6 +110,19 @@ def test_a_race_asks_in_the_context_of_whoever_asked() -> None:
         race.wait()
     relay.run_parallel(TEXT, SCHEMA)
     assert line.askers == ["ada", "grace", "nobody"]
+
+
+def test_the_races_of_a_benchmark_are_asked_for_by_whoever_pressed_the_button() -> None:
+    line = Line(pair()[1])
+    benchmark = Benchmark((Case("one", TEXT, SCHEMA),), modes=("schema",), heads=("cold",), rounds=1)
+
+    async def measured() -> None:
+        ASKER.set("ada")
+        async for _ in Measurements().start("me", relay_over(line), benchmark):
+            pass
+
+    asyncio.run(measured())
+    assert line.askers == ["ada"] * 2, "a race to warm up, and one that counts"
 
 
 def test_how_long_it_waited_for_the_other_process_is_in_the_trace_and_not_in_engine_time() -> None:
