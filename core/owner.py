@@ -37,6 +37,10 @@ class Closing(Unavailable):
     """No job is taken any more."""
 
 
+class NotAnswered(Unavailable):
+    """Work that is done elsewhere: that process could not be had, or ended before it was done."""
+
+
 class Job:
     """One piece of work in the queue. `limit_s`: its time from now on, waiting included; None: without end."""
 

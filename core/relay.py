@@ -18,7 +18,7 @@ from core.backend import Backend, Prefix
 from core.baseline import token_limit
 from core.engine import Engine
 from core.grammar import MODES, Mode
-from core.owner import Job, Owner, Unavailable
+from core.owner import Job, NotAnswered, Owner
 from core.plans import PriorScores
 from core.race import Race
 from core.request import Prepared, Request, check_one_of
@@ -30,10 +30,6 @@ log = logging.getLogger(__name__)
 
 #: Between two replies, with or without news: only when one comes does either side see that the other has gone.
 EVERY_S = 0.05
-
-
-class NotAnswered(Unavailable):
-    """The other process could not be had, or ended before it was done; the message is one line for people."""
 
 
 @dataclass(frozen=True)
@@ -135,9 +131,8 @@ class Relay(Engine):
             while (reply := _next(replies)) is not None:  # to its end, or the other side would take it for cancelled
                 if isinstance(reply, Answer):
                     answer = reply
-                    continue
-                emit(reply)
-                if answer is None:
+                else:
+                    emit(reply)
                     job.check()
         finally:
             replies.close()

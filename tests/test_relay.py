@@ -14,9 +14,9 @@ import pytest
 
 from core.engine import Engine
 from core.grammar import GrammarError
-from core.owner import Cancelled, QueueFull, TimedOut
+from core.owner import Cancelled, NotAnswered, QueueFull, TimedOut
 from core.plans import MAX_BYTES, MAX_ENTRIES
-from core.relay import Answer, Call, NotAnswered, Relay, answered
+from core.relay import Answer, Call, Relay, answered
 from core.request import PromptTooLong
 from core.schema import StructuredSchema
 from core.trace import Event, LaneEnded, Loading, RunEnded, RunStarted

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,9 @@ def space(checkpoint: Callable[[str, str], Path], tmp_path_factory: pytest.TempP
     finally:
         app.terminate()
         app.wait(20)
+        for worker in platform.all("/allow"):  # in a container they end with it
+            with suppress(ProcessLookupError):
+                os.kill(int(worker["pid"]), signal.SIGKILL)
         platform.shutdown()
 
 
@@ -183,7 +187,6 @@ def test_a_decode_is_done_in_a_worker_which_keeps_its_caches_while_it_is_warm(sp
     assert [one["metrics"]["schemaCacheStatus"] for one in (first, second)] == ["miss", "hit"]
     assert first["values"].keys() == second["values"].keys() == {"priority", "refund_of_this_test"}
     assert len(space.platform.all("/allow")) - before <= 1, "the second one finds the worker warm"
-    assert space.decode(options={"cache": False}).json()["metrics"]["schemaCacheStatus"] in ("off", "miss", "hit")
 
 
 @needs_spaces
