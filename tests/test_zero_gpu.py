@@ -187,6 +187,7 @@ def test_a_decode_is_done_in_a_worker_which_keeps_its_caches_while_it_is_warm(sp
     assert [one["metrics"]["schemaCacheStatus"] for one in (first, second)] == ["miss", "hit"]
     assert first["values"].keys() == second["values"].keys() == {"priority", "refund_of_this_test"}
     assert len(space.platform.all("/allow")) - before <= 1, "the second one finds the worker warm"
+    assert space.decode(cache=False).json()["metrics"]["schemaCacheStatus"] == "off"
 
 
 @needs_spaces
