@@ -66,11 +66,11 @@ class Measurements:
 
 
 async def _steps(engine: Engine, series: Series) -> AsyncGenerator[Step, None]:
+    visitor = copy_context()  # whose GPU time it is, on ZeroGPU
     benchmark, trials = series.benchmark, iter(series)
     # A thread of its own: it waits in each race, and the few that coroutines share may all wait already.
     thread = ThreadPoolExecutor(1, "pcd-benchmark")
     report = Report(await asyncio.to_thread(Setting.here, engine), benchmark, (), is_whole=False)
-    visitor = copy_context()  # whose GPU time it is, on ZeroGPU
     try:
         yield Step(report)
         while len(report.trials) < len(benchmark.turns):
