@@ -157,7 +157,7 @@ def test_on_zero_gpu_spaces_comes_before_gradio_and_torch(tmp_path: Path) -> Non
     (tmp_path / "spaces.py").write_text(
         "import sys\n"
         "print('before', sorted({'torch', 'gradio', 'transformers'} & set(sys.modules)))\n"
-        "GPU = lambda *, duration: lambda work: (print('decorated', work.__name__, duration.__name__), work)[1]\n"
+        "GPU = lambda *, duration: lambda work: sys.exit(print('decorated', work.__name__, duration.__name__))\n"
     )
     variables = {"SPACES_ZERO_GPU": "1", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     ran = subprocess.run(
