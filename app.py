@@ -23,6 +23,7 @@ from core.server import routes, service
 from core.termination import Terminated, finish, raise_on_sigterm
 from core.ui.launch import launch
 from core.ui.page import build
+from core.ui.tools import require_mcp
 from core.ui.visited import Visited
 
 #: Requests that wait beside the one that runs. The page's and those of REST wait in one queue.
