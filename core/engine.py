@@ -26,7 +26,7 @@ from core.parallel import Emit, Outcome, ParallelLane
 from core.plans import MAX_BYTES, MAX_ENTRIES, Plans, PriorScores
 from core.prompt import ChatFormat
 from core.race import Race
-from core.request import Prepared, PromptTooLong, Request, check_one_of
+from core.request import Prepared, Request, check_one_of
 from core.result import CacheState, Result
 from core.schema import StructuredSchema
 from core.search import pays
