@@ -11,9 +11,10 @@ import pytest
 
 from core import engine as engine_module
 from core import plans
-from core.engine import Engine, PromptTooLong, Request, run_parallel_generation, stream_naive_generation
+from core.engine import Engine, Request, run_parallel_generation, stream_naive_generation
 from core.overhead import ROUNDS
 from core.owner import Cancelled
+from core.request import PromptTooLong
 from core.schema import StructuredSchema, choice_key
 from core.vocabulary import TokenizationError
 from tests import oracle

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.engine import Engine, PromptTooLong, Request
+from core.engine import Engine, Request
 from core.prompt import literal
+from core.request import PromptTooLong
 from core.schema import SchemaError, StructuredSchema
 from core.vocabulary import TokenizationError
 from tests import oracle
