@@ -18,7 +18,8 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from core.notation import unique_object
-from core.refusal import Refusal
+from core.origin import is_foreign
+from core.refusal import Refusal, foreign
 from core.schema import SchemaError
 from core.wording import shown
 
@@ -28,7 +29,6 @@ MAX_DEPTH = 64
 
 #: A text of JSON, closed or not, or one bracket. Possessive: each character is looked at once, whatever comes.
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
-_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 class JsonRequest(Request):
@@ -128,12 +128,5 @@ def _check_type(headers: Headers) -> None:
 
 def _check_origin(headers: Headers) -> None:
     """Only a page that this server itself has served may post here; what is no browser has no Origin."""
-    origin = headers.get("origin")
-    if origin is None:
-        return
-    scheme, _, place = origin.lower().partition("://")
-    default = _DEFAULT_PORTS.get(scheme, "")
-    host = headers.get("host", "").lower()
-    if not place or place.removesuffix(default) != host.removesuffix(default):
-        way_out = "post from a page of this server, or without a browser"
-        raise Refusal(400, "cross_origin", f"a page of {shown(origin)} may not post here; {way_out}")
+    if is_foreign(headers):
+        raise foreign(headers)

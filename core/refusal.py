@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 
 from core.backend import BackendMissing, ModelUnsupported
 from core.faults import told
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 Code = Literal[
     "invalid_json", "invalid_request", "cross_origin", "not_found", "unknown_model", "method_not_allowed",
     "payload_too_large", "schema_error", "native_error", "internal_error", "no_model", "busy", "queue_full",
-    "timed_out", "shutting_down",
+    "timed_out", "shutting_down", "unknown_host", "unauthorized", "too_many_tries",
 ]  # fmt: skip
 
 #: Seconds after which a client may well try again.
@@ -115,6 +116,13 @@ def _place(location: Sequence[str | int]) -> str:
     steps = location[1:]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
     return path.removeprefix(".") or "the request body"
+
+
+def foreign(headers: Headers) -> Refusal:
+    """For what a page of another place sends."""
+    named = f"of {shown(headers['origin'])} " if "origin" in headers else "of another place "
+    way_out = "post from a page of this server, or without a browser"
+    return Refusal(400, "cross_origin", f"a page {named}may not post here; {way_out}")
 
 
 def pathless(text: str) -> str:

@@ -168,12 +168,12 @@ class Health(Reply):
     status: Literal["ok"] = "ok"
     api_version: Literal["v1"] = "v1"
     ready: bool
-    model: str | None
-    description: str | None
-    backend: str | None
+    model: str | None = None
+    description: str | None = None
+    backend: str | None = None
     state: Literal["absent", "loading", "ready", "failed"]
     message: str = Field(description="one line for people")
-    switching: Loading | None
+    switching: Loading | None = None
 
 
 def labels(choices: Sequence[Choice]) -> list[str]:

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from core.catalog import Catalog, Entry, public_name
 from core.contract import BatchRequest, DecodeRequest, RaceRequest, SelectRequest
 from core.engine import Engine
+from core.guard import is_guest
 from core.intake import JsonRoute
 from core.owner import Cancelled, Job
 from core.race import DRAIN_EVERY_S, Race
@@ -54,10 +55,12 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refused, "description": what}
     for status, what in (
         (400, "not valid"),
+        (401, "without the key, where the service has one"),
         (404, "not here"),
         (405, "another method"),
         (413, "too large"),
         (422, "a schema whose choices the model's tokens cannot tell apart"),
+        (429, "too many wrong keys"),
         (500, "the engine failed"),
         (503, "no model, a full queue, or a shutdown; Retry-After says when to ask again"),
     )
@@ -98,9 +101,11 @@ class _Answers:
         self._resident = resident
         self._catalog = catalog
 
-    async def health(self) -> Response:
-        """Whether the service is up, and the model ready; answers while the engine works."""
+    async def health(self, request: Request) -> Response:
+        """Whether the service is up, and the model ready; answers while the engine works. Without the key, only that."""
         status, engine = self._resident.status, self._resident.engine
+        if is_guest(request.scope):
+            return _json(Health(ready=engine is not None, state=status.state, message="the key shows more"))
         return _json(
             Health(
                 ready=engine is not None,

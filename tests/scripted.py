@@ -21,6 +21,7 @@ from typing import Any
 import gradio as gr
 from starlette.routing import BaseRoute
 
+from core.api_key import ApiKey
 from core.backend import Identity
 from core.compare import compare
 from core.grammar import MODES
@@ -494,12 +495,14 @@ def told_by(engine: ScriptedEngine, preset: Preset = FOUR) -> list[Event]:
 
 
 @contextmanager
-def served(page: gr.Blocks, routes: Sequence[BaseRoute] = (), mcp: bool = False) -> Iterator[str]:
+def served(
+    page: gr.Blocks, routes: Sequence[BaseRoute] = (), key: ApiKey | None = None, mcp: bool = False
+) -> Iterator[str]:
     """The address of a page, served while the block lasts."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    yield launch(page, "127.0.0.1", port, routes, mcp)
+    yield launch(page, "127.0.0.1", port, routes, key, mcp)
     page.close()
 
 

@@ -6,9 +6,15 @@ import sys
 from collections.abc import Sequence
 
 import gradio as gr
+from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
+from core.api_key import ApiKey
+from core.guard import Guard
+from core.origin import is_loopback
+from core.response_headers import ResponseHeaders
 from core.ui.components import asset
+from core.ui.openings import Openings
 from core.ui.tools import keep_calls_out_of_the_log
 
 # Names of fonts that the system has; gradio would ask Google for its own.
@@ -45,14 +51,27 @@ STYLES = (
 SCRIPTS = ("page.js", "accessibility.js", "typed.js", "kept.js", "connection.js")
 
 
-def launch(page: gr.Blocks, host: str, port: int, routes: Sequence[BaseRoute] = (), mcp: bool = False) -> str:
+def launch(
+    page: gr.Blocks,
+    host: str,
+    port: int,
+    routes: Sequence[BaseRoute] = (),
+    key: ApiKey | None = None,
+    mcp: bool = False,
+) -> str:
     """Serves the page from a thread of its own; returns its address. Ends the program where the port is taken.
 
-    `routes` come before gradio's own, and are there from the first request on. `mcp`: whether its endpoints are
-    tools for MCP too, at /gradio_api/mcp/; `require_mcp` first.
+    `routes` come before gradio's own, and are there from the first request on; `key` guards both. `mcp`: whether the
+    page's endpoints are tools for MCP too, at /gradio_api/mcp/; `require_mcp` first.
     """
     if mcp:
         keep_calls_out_of_the_log()
+    # In this order on a request's way in.
+    middleware = [
+        Middleware(ResponseHeaders),
+        Middleware(Guard, key, only_loopback=is_loopback(host)),
+        Middleware(Openings, routes),
+    ]
     try:
         _, url, _ = page.launch(
             server_name=host,
@@ -64,7 +83,7 @@ def launch(page: gr.Blocks, host: str, port: int, routes: Sequence[BaseRoute] = 
             run_history=False,
             enable_monitoring=False,
             footer_links=["api"],
-            app_kwargs={"routes": list(routes)},
+            app_kwargs={"routes": list(routes), "middleware": middleware},
             mcp_server=mcp,
         )
     except OSError:

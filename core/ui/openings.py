@@ -1,0 +1,42 @@
+"""Gradio's paths that the page and `gradio_client` use; of all others it answers as if they were not there.
+
+Gradio 6.31 brings some eighty. Among them: uploads that stay on the disk, a fetch of any address of the internet in
+the server's name (`file=https://`), monitoring, recordings, and a login of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from core.refusal import Refusal
+
+_OPEN = re.compile(
+    r"/(?:config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(?:assets|static|svelte)/.*)?"
+    r"|/gradio_api/(?:info/?|openapi\.json|startup-events|theme\.css|app_id|heartbeat/[^/]+|cancel|reset/?"
+    r"|queue/(?:join|data)|component_server/?|(?:run|api|call|call/v2)/[^/]+/?|call/[^/]+/[^/]+"
+    # An absolute path of this machine, of which Gradio offers only what the page has put among its files.
+    r"|file=(?:/|[A-Za-z]:[/\\]).*)",
+    re.DOTALL,
+)
+
+
+class Openings:
+    """ASGI middleware. `routes`: those that are not Gradio's."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute] = ()) -> None:
+        self._app = app
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: ASGIApp = self._app
+        if scope["type"] == "http" and not self._is_open(scope):
+            answer = Refusal(404, "not_found", "there is nothing here; /docs lists what there is").response()
+        await answer(scope, receive, send)
+
+    def _is_open(self, scope: Scope) -> bool:
+        is_ours = any(route.matches(scope)[0] != Match.NONE for route in self._routes)
+        return is_ours or _OPEN.fullmatch(scope["path"]) is not None
