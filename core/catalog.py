@@ -75,9 +75,3 @@ def _stays_inside(folder: Path) -> bool:
         return True
     shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
     return all(shard == Path(shard).name for shard in shards)
-
-
-def public_name(model: str) -> str:
-    """A model's name for clients: of a path only its last part."""
-    is_path = model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).expanduser().exists()
-    return Path(model).name if is_path else model

@@ -30,6 +30,7 @@ from core.request import Prepared, Request, check_one_of
 from core.result import CacheState, Result
 from core.schema import StructuredSchema
 from core.search import pays
+from core.text_log import log_request
 from core.trace import Lane, LaneEnded
 from core.trie import Plan
 from core.vocabulary import Vocabulary
@@ -134,6 +135,7 @@ class Engine:
     def submit(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Job:
         """`run_parallel` without waiting: its `Result` is the job's, and the job can be cancelled."""
         request = Request(context, schema, temperature, **options)
+        log_request([context], schema)
         return self.owner.submit(lambda job: self.decided(self.prepare(request), job)[0])
 
     def decode_many(
@@ -165,6 +167,7 @@ class Engine:
         contexts = list(contexts)
         Request("checks the options", schema, temperature, **options)
         many = ManyContexts(self, schema, temperature, options, return_exceptions)
+        log_request(contexts, schema)
         return self.owner.submit(lambda job: many.decided(contexts, job))
 
     def race(
@@ -183,7 +186,9 @@ class Engine:
         `asked` is when somebody asked for it, in `time.perf_counter()` seconds, if not now.
         """
         check_one_of("baseline mode", mode, MODES)
-        return Race(self, Request(context, schema, temperature, **options), order, mode, asked)
+        request = Request(context, schema, temperature, **options)
+        log_request([context], schema)
+        return Race(self, request, order, mode, asked)
 
     def stream_baseline(
         self, context: str, schema: StructuredSchema, mode: Mode = "json", **options: Any

@@ -7,8 +7,6 @@ body but that of the form for the key.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from http import HTTPStatus
 from urllib.parse import quote
 
 from starlette.datastructures import Headers

@@ -49,7 +49,8 @@ _PAGE = """<!doctype html>
 <h1>{title}</h1>
 <p id="why">This page is for people who have its key. Whoever started the service can tell you.</p>
 <form method="post">
-{wrong}<label for="key">Key</label>
+{wrong}<input name="username" autocomplete="username" value="pcd" hidden>
+<label for="key">Key</label>
 <input id="key" name="key" type="password" required autofocus autocomplete="current-password" spellcheck="false"{marks}>
 <button>Open the page</button>
 </form>

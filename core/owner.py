@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from core.outline import add_outline
+
 
 class Cancelled(Exception):
     """The job was asked to stop; raised inside it by `Job.check`."""
@@ -145,7 +147,7 @@ def _released(error: BaseException) -> BaseException:
     """
     can_be_mended = isinstance(error, ValueError | ArithmeticError)
     if not can_be_mended and type(error).__module__.partition(".")[0] != __package__:  # errors of our own say all
-        error.add_note("".join(traceback.format_exception(error)).rstrip())
+        add_outline(error)
     chain: BaseException | None = error
     while chain is not None:
         traceback.clear_frames(chain.__traceback__)

@@ -6,7 +6,6 @@ A message never has a path of the server in it, and never a traceback. Knows not
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -46,12 +45,6 @@ _KNOWN: Sequence[tuple[type[Exception] | tuple[type[Exception], ...], int, Code]
     (QueueFull, 503, "queue_full"),
     (TimedOut, 503, "timed_out"),
     ((Closing, Cancelled), 503, "shutting_down"),
-)
-
-#: An absolute path: in quotes, or as far as folders go and to the next space. Its last part is the group that matches.
-_PATH = re.compile(
-    r"""(?<=['"])(?:~|[A-Za-z]:)?[/\\][^'"]*?([^'"/\\]+)(?=['"])"""
-    r"""|(?<![\w'"/\\.])(?:~|[A-Za-z]:)?[/\\](?:[^'"/\\,;:\n]+[/\\])*([^\s'"/\\]+)"""
 )
 
 
@@ -123,8 +116,3 @@ def foreign(headers: Headers) -> Refusal:
     named = f"of {shown(headers['origin'])} " if "origin" in headers else "of another place "
     way_out = "post from a page of this server, or without a browser"
     return Refusal(400, "cross_origin", f"a page {named}may not post here; {way_out}")
-
-
-def pathless(text: str) -> str:
-    """The text with the last part of a path in the path's place: the server's folders are nobody's business."""
-    return _PATH.sub(lambda match: match[1] or match[2], text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,16 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from core.catalog import Catalog, Entry, public_name
+from core.catalog import Catalog, Entry
 from core.contract import BatchRequest, DecodeRequest, RaceRequest, SelectRequest
 from core.engine import Engine
 from core.guard import is_guest
 from core.intake import JsonRoute
 from core.owner import Cancelled, Job
+from core.public import named_model, pathless, public_event, public_name, public_text
 from core.race import DRAIN_EVERY_S, Race
 from core.reference import ASSETS, asset, openapi, page
-from core.refusal import Refusal, pathless
+from core.refusal import Refusal
 from core.replies import (
     Active,
     ActiveModel,
@@ -44,7 +44,7 @@ from core.replies import (
 from core.request import Request as Asked
 from core.resident import Resident
 from core.result import Result
-from core.trace import Event, RunEnded, RunStarted, to_lines
+from core.trace import to_lines
 from core.wording import shown
 
 #: Between two looks at a job: a twentieth of the time that it has taken so far, within these bounds.
@@ -102,7 +102,7 @@ class _Answers:
         self._catalog = catalog
 
     async def health(self, request: Request) -> Response:
-        """Whether the service is up, and the model ready; answers while the engine works. Without the key, only that."""
+        """Whether the service is up, and the model ready; answers while the engine works. Without the key no more."""
         status, engine = self._resident.status, self._resident.engine
         if is_guest(request.scope):
             return _json(Health(ready=engine is not None, state=status.state, message="the key shows more"))
@@ -113,7 +113,7 @@ class _Answers:
                 description=_description(engine) if engine else None,
                 backend=engine.backend.identity.backend if engine else None,
                 state=status.state,
-                message=pathless(_told(status.message or status.stage, engine)),
+                message=public_text(status.message or status.stage, engine and engine.model),
                 switching=self._loading(),
             )
         )
@@ -207,7 +207,7 @@ async def _outcome(job: Job, request: Request, engine: Engine) -> Any:
     finally:
         job.cancel()
     if job.error is not None:  # not raised: its traceback would hold the job, and with it the engine
-        raise Refusal.of(job.error, lambda text: _told(text, engine))
+        raise Refusal.of(job.error, lambda text: named_model(text, engine.model))
     return job.result()
 
 
@@ -220,7 +220,7 @@ def _batch(
         outcome = next(answers) if isinstance(one, Asked) else Refusal(400, "invalid_request", str(one))
         if isinstance(outcome, Result):
             return Decoded.of(outcome, name, waited_ms, asked.order)
-        return NotDecided(error=Refused(**Refusal.of(outcome, lambda text: _told(text, engine)).to_json()))
+        return NotDecided(error=Refused(**Refusal.of(outcome, lambda text: named_model(text, engine.model)).to_json()))
 
     return _json(Batch(model=name, results=[reply(one) for one in given], waited_ms=waited_ms))
 
@@ -240,19 +240,10 @@ class _Told(StreamingResponse):
 
     async def _lines(self) -> AsyncIterator[str]:
         while not self._race.finished:
-            if events := [_told_event(event, self._engine) for event in self._race.drain() if not event.live]:
+            if events := [public_event(event, self._engine.model) for event in self._race.drain() if not event.live]:
                 yield to_lines(events)
             if not self._race.finished:
                 await asyncio.sleep(DRAIN_EVERY_S)
-
-
-def _told_event(event: Event, engine: Engine) -> Event:
-    match event:
-        case RunStarted():
-            return replace(event, model=public_name(event.model), why=pathless(event.why))
-        case RunEnded():
-            return replace(event, message=_told(event.message, engine))
-    return event
 
 
 def _active(engine: Engine | None) -> dict[str, Any]:
@@ -285,11 +276,6 @@ def _description(engine: Engine) -> str:
     identity = engine.backend.identity
     why = f" ({pathless(engine.why)})" if engine.why else ""
     return f"{public_name(engine.model)}{why} on {identity.backend}, {identity.device}, {identity.dtype}"
-
-
-def _told(text: str, engine: Engine | None) -> str:
-    """The text with the model's public name in the place of the path that it was loaded from."""
-    return text.replace(engine.model, public_name(engine.model)) if engine else text
 
 
 def _json(reply: Reply) -> Response:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app import flags
+from core.flags import flags
 from core.resident import Resident
 
 ROOT = Path(__file__).parents[1]

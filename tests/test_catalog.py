@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from core.catalog import Catalog, public_name
+from core.catalog import Catalog
 from core.models import known_models
-from core.refusal import pathless
+from core.public import pathless, public_name
 
 KNOWN = {model.name for model in known_models()}
 

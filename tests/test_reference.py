@@ -20,11 +20,11 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
-from app import flags
 from core.catalog import Catalog
 from core.contract import BatchRequest, DecodeRequest, RaceRequest
 from core.engine import Engine
 from core.engine_torch import TorchBackend
+from core.flags import flags
 from core.reference import ASSETS
 from core.server import routes, service
 from core.ui.page import build

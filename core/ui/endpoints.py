@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import gradio as gr
 
 from core.faults import told
 from core.owner import Unavailable
+from core.public import named_model, pathless, public_event, public_name
 from core.schema import StructuredSchema
 from core.trace import RunEnded, to_lines
 from core.ui.readiness import ready_engine
@@ -56,15 +58,17 @@ def add_endpoints(resident: Resident) -> None:
         """
         try:
             spec = await asyncio.to_thread(StructuredSchema.from_text, schema, on_unsupported=on_unsupported)
-            job = ready_engine(resident).submit(context, spec, temperature, style=style, cache=cache)
+            engine = ready_engine(resident)
+            job = engine.submit(context, spec, temperature, style=style, cache=cache)
         except (ValueError, Unavailable) as error:
             raise _refusal(str(error)) from None
         try:
             while not job.done:
                 await asyncio.sleep(POLL_S)
             if job.error:  # not raised: its traceback would hold the job, which holds it
-                raise _refusal(told(job.error, "a request"))
-            return json.dumps(job.result().to_json(), ensure_ascii=False, allow_nan=False)
+                raise _refusal(named_model(told(job.error, "a request"), engine.model))
+            result = replace(job.result(), model=public_name(engine.model), why=pathless(engine.why))
+            return json.dumps(result.to_json(), ensure_ascii=False, allow_nan=False)
         finally:
             job.cancel()
 
@@ -93,12 +97,13 @@ def add_endpoints(resident: Resident) -> None:
         """
         try:
             spec = await asyncio.to_thread(StructuredSchema.from_text, schema, on_unsupported=on_unsupported)
-            race = ready_engine(resident).race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)
+            engine = ready_engine(resident)
+            race = engine.race(context, spec, order=("ar",), mode=mode, style=style, cache=cache)
         except (ValueError, Unavailable) as error:
             raise _refusal(str(error)) from None
         try:
             while not race.finished:
-                for event in race.drain():
+                for event in (public_event(event, engine.model) for event in race.drain()):
                     if isinstance(event, RunEnded) and event.state == "failed":
                         raise _refusal(event.message)
                     if not event.live:

@@ -14,8 +14,9 @@ from core.guard import Guard
 from core.origin import is_loopback
 from core.response_headers import ResponseHeaders
 from core.ui.components import asset
+from core.ui.failures import log_failures
 from core.ui.openings import Openings
-from core.ui.tools import keep_calls_out_of_the_log
+from core.ui.tools import keep_calls_out_of_the_log, fetch_nothing
 
 # Names of fonts that the system has; gradio would ask Google for its own.
 SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
@@ -64,8 +65,10 @@ def launch(
     `routes` come before gradio's own, and are there from the first request on; `key` guards both. `mcp`: whether the
     page's endpoints are tools for MCP too, at /gradio_api/mcp/; `require_mcp` first.
     """
+    log_failures()
     if mcp:
         keep_calls_out_of_the_log()
+    fetch_nothing()
     # In this order on a request's way in.
     middleware = [
         Middleware(ResponseHeaders),
@@ -83,6 +86,7 @@ def launch(
             run_history=False,
             enable_monitoring=False,
             footer_links=["api"],
+            max_file_size=1,  # the page takes no files; Gradio's own parser of forms has no other limit
             app_kwargs={"routes": list(routes), "middleware": middleware},
             mcp_server=mcp,
         )

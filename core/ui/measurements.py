@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from core.engine import Engine
 from core.faults import told
+from core.public import named_model, public_name
 from core.report import Report, Setting
 from core.trials import Benchmark, Series
 
@@ -70,7 +71,8 @@ async def _steps(engine: Engine, series: Series) -> AsyncGenerator[Step, None]:
     benchmark, trials = series.benchmark, iter(series)
     # A thread of its own: it waits in each race, and the few that coroutines share may all wait already.
     thread = ThreadPoolExecutor(1, "pcd-benchmark")
-    report = Report(await asyncio.to_thread(Setting.here, engine), benchmark, (), is_whole=False)
+    setting = replace(await asyncio.to_thread(Setting.here, engine), model=public_name(engine.model))
+    report = Report(setting, benchmark, (), is_whole=False)
     try:
         yield Step(report)
         while len(report.trials) < len(benchmark.turns):
@@ -84,6 +86,6 @@ async def _steps(engine: Engine, series: Series) -> AsyncGenerator[Step, None]:
             await asyncio.sleep(SETTLE_S)
         yield Step(replace(report, is_whole=len(report.trials) == len(benchmark.turns)), is_over=True)
     except Exception as error:  # the border of the engine: the page must learn that there is no more to come
-        yield Step(report, is_over=True, error=told(error, "a benchmark"))
+        yield Step(report, is_over=True, error=named_model(told(error, "a benchmark"), engine.model))
     finally:
         thread.shutdown(wait=False)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from core.owner import Closing
+from core.public import pathless, public_name, public_text
 from core.resident import REFUSALS, Busy
 from core.ui.components import asset
 from core.ui.views import model_note
@@ -39,9 +40,10 @@ class ModelPicker(gr.HTML):
             # In this order: news come after the end of a switch.
             switching, status = resident.switching, resident.status
             note = model_note(status, switching)
+            note = replace(note, text=public_text(note.text, resident.engine and resident.engine.model))
             is_busy = status.state == "loading" or switching is not None
             active = resident.engine.model if resident.engine else ""
-            active = next((id for id, target in (known or {}).items() if str(target) == active), active)
+            active = next((id for id, target in (known or {}).items() if str(target) == active), public_name(active))
             return json.dumps({"note": asdict(note), "active": active, "busy": is_busy})
 
         async def here(_asked: object) -> str:
@@ -57,7 +59,7 @@ class ModelPicker(gr.HTML):
             try:
                 await asyncio.to_thread(resident.switch, target)
             except (*REFUSALS, Busy, Closing) as error:
-                return json.dumps({"refused": str(error)})
+                return json.dumps({"refused": pathless(str(error))})
             return json.dumps({})
 
         known: dict[str, str | Path] | None = None

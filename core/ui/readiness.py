@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.public import pathless
+
 if TYPE_CHECKING:
     from core.engine import Engine
     from core.resident import Resident
@@ -16,7 +18,7 @@ class NotReady(ValueError):
 def ready_engine(resident: Resident) -> Engine:
     """Raises `NotReady`."""
     if resident.status.state == "loading":
-        raise NotReady(f"the model is still loading ({resident.status.stage}); try again in a moment")
+        raise NotReady(f"the model is still loading ({pathless(resident.status.stage)}); try again in a moment")
     if resident.engine is None:
-        raise NotReady(resident.status.message)
+        raise NotReady(pathless(resident.status.message))
     return resident.engine

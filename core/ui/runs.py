@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from core.engine import Engine
 from core.owner import Unavailable
+from core.public import named_model, pathless, public_event
 from core.race import Race
 from core.resident import Resident
 from core.trace import Alive, Event, Loading, RunEnded
@@ -78,12 +79,12 @@ class _Run:
         try:
             self._race = self._started(engine)
         except (ValueError, Unavailable) as error:  # an empty context, an option that is none, a full queue
-            yield [failure(str(error))]
+            yield [failure(named_model(str(error), engine.model))]
             return
         is_on_cpu = engine.backend.identity.device.startswith("cpu")
         pause_s, silent_s = DRAIN_BESIDE_CPU_S if is_on_cpu else DRAIN_S, 0.0
         while not self._race.finished:
-            events = self._race.drain()
+            events = [public_event(event, engine.model) for event in self._race.drain()]
             if not events and silent_s > HEARTBEAT_S:
                 events = [Alive(self._waited_ms())]
             if events:
@@ -101,7 +102,7 @@ class _Run:
         while (status := self._resident.status).state == "loading" and not self._cancelled:
             is_news = status != shown or silent_s > HEARTBEAT_S
             if is_news:
-                yield Loading(self._waited_ms(), status.stage, status.fraction)
+                yield Loading(self._waited_ms(), pathless(status.stage), status.fraction)
             shown, silent_s = status, 0.0 if is_news else silent_s + DRAIN_S
             await asyncio.sleep(DRAIN_S)
 
@@ -110,7 +111,7 @@ class _Run:
         if self._cancelled:
             return RunEnded(self._waited_ms(), "stopped", "", None, ())
         if self._resident.engine is None:
-            return failure(self._resident.status.message)
+            return failure(pathless(self._resident.status.message))
         return None
 
     def _started(self, engine: Engine) -> Race:

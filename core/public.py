@@ -1,0 +1,46 @@
+"""What anybody may read who can ask the service or open the page: no path of the server."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from core.trace import Event, RunEnded, RunStarted
+
+#: An absolute path: in quotes, or as far as folders go and to the next space. Its last part is the group that matches.
+_PATH = re.compile(
+    r"""(?<=['"])(?:~|[A-Za-z]:)?[/\\][^'"]*?([^'"/\\]+)(?=['"])"""
+    r"""|(?<![\w'"/\\.])(?:~|[A-Za-z]:)?[/\\](?:[^'"/\\,;:\n]+[/\\])*([^\s'"/\\]+)"""
+)
+
+
+def public_name(model: str) -> str:
+    """A model's name for clients: of a path only its last part."""
+    is_path = model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).expanduser().exists()
+    return Path(model).name if is_path else model
+
+
+def pathless(text: str) -> str:
+    """The text with the last part of a path in the path's place: the server's folders are nobody's business."""
+    return _PATH.sub(lambda match: match[1] or match[2], text)
+
+
+def public_text(text: str, model: str | None) -> str:
+    """The text without paths; `model`: the name of the model that runs, which may be a path of any form."""
+    return pathless(text.replace(model, public_name(model)) if model else text)
+
+
+def public_event(event: Event, model: str) -> Event:
+    """The event without paths where it speaks of the server; what people sent stays as it is."""
+    match event:
+        case RunStarted():
+            return replace(event, model=public_name(event.model), why=pathless(event.why))
+        case RunEnded():
+            return replace(event, message=named_model(event.message, model))
+    return event
+
+
+def named_model(text: str, model: str) -> str:
+    """The text with the model's public name in the place of the path that it was loaded from."""
+    return text.replace(model, public_name(model))
