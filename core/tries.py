@@ -49,7 +49,7 @@ def place_of(scope: Scope) -> str:
     told = Headers(scope=scope).get("x-forwarded-for", "").rpartition(",")[2].strip()
     try:
         address = ipaddress.ip_address(peer)
-        if told and (address.is_private or address.is_loopback):
+        if told and not address.is_global:
             address = ipaddress.ip_address(told)
     except ValueError:
         return peer

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import gradio as gr
+from gradio import processing_utils
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -17,11 +19,20 @@ from core.refusal import Refusal
 _OPEN = re.compile(
     r"/(?:config/?|theme\.css|favicon\.ico|manifest\.json|robots\.txt|(?:assets|static|svelte)/.*)?"
     r"|/gradio_api/(?:info/?|openapi\.json|startup-events|theme\.css|app_id|heartbeat/[^/]+|cancel|reset/?"
-    r"|queue/(?:join|data)|component_server/?|(?:run|api|call|call/v2)/[^/]+/?|call/[^/]+/[^/]+"
+    r"|queue/(?:join|data)|component_server/?|(?:run|call|call/v2)/[^/]+/?|call/[^/]+/[^/]+"
     # An absolute path of this machine, of which Gradio offers only what the page has put among its files.
     r"|file=(?:/|[A-Za-z]:[/\\]).*)",
     re.DOTALL,
 )
+
+
+def fetch_nothing() -> None:
+    """From now on Gradio fetches no address that a client names as a file of its inputs: the page takes no files."""
+    processing_utils.async_ssrf_protected_download = _refused
+
+
+async def _refused(url: str, cache_dir: str) -> str:
+    raise gr.Error("this server fetches nothing: give the text itself", print_exception=False)
 
 
 class Openings:

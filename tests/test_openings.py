@@ -1,0 +1,200 @@
+"""What a client reaches of the page's own server: two operations, and no file, address or path of the machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import httpx
+import pytest
+from gradio import processing_utils
+from gradio_client import Client
+
+from core.api_key import ApiKey
+from core.catalog import Catalog
+from core.resident import Status
+from core.server import routes, service
+from core.ui.page import build
+from tests.scripted import FOUR, PRESETS, ScriptedEngine, ScriptedResident, served
+from tests.serving import resident_of
+
+KEY = "a-key-of-thirty-two-characters-x"
+SCHEMA = json.dumps(FOUR.schema.to_json())
+ENGINE = ScriptedEngine(token_ms=0.1, pass_ms=5)
+
+
+@pytest.fixture(scope="module")
+def page() -> gr.Blocks:
+    return build(ScriptedResident(ENGINE), PRESETS)
+
+
+@pytest.fixture(scope="module")
+def url(page: gr.Blocks) -> Iterator[str]:
+    with served(page, routes(service(resident_of(None), Catalog())), ApiKey(KEY)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def friend(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, headers={"X-API-Key": KEY}, timeout=30) as client:
+        yield client
+
+
+PATHS = [
+    "/", "/config", "/theme.css", "/manifest.json", "/favicon.ico", "/docs", "/openapi.json", "/v1/models",
+    "/gradio_api/info", "/gradio_api/openapi.json", "/gradio_api/heartbeat/me", "/gradio_api/app_id",
+    "/gradio_api/queue/data?session_hash=me", "/gradio_api/call/parallel/some-event", "/gradio_api/file=/etc/passwd",
+    "/gradio_api/upload", "/gradio_api/token", "/login", "/nothing", "//", "/%2e%2e/config", "/CONFIG", "/health/",
+    "/gradio_api/startup-events/", "/gradio_api/startup-events/../info",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_of_the_page_answers_without_the_key(url: str, path: str) -> None:
+    for method in ("GET", "HEAD", "POST", "OPTIONS"):
+        answer = httpx.request(method, url.rstrip("/") + path, timeout=10)
+        assert answer.status_code == 401, method
+        assert "content-security-policy" in answer.headers
+
+
+def test_gradio_may_ask_itself_whether_it_has_started(url: str) -> None:
+    assert httpx.get(f"{url}gradio_api/startup-events").json() is True
+
+
+def test_gradios_own_client_comes_in_with_the_header(url: str) -> None:
+    for headers in ({"X-API-Key": KEY}, {"Authorization": f"Bearer {KEY}"}):
+        client = Client(url, headers=headers, download_files=False, verbose=False)
+        assert json.loads(client.predict("text", SCHEMA, api_name="/parallel"))["is_valid_json"]
+    events = [json.loads(line)["kind"] for line in client.submit("text", SCHEMA, api_name="/autoregressive")]
+    assert events[-1] == "end" and "token" in events
+    with pytest.raises(Exception, match="401|403|[Aa]uth|Could not"):
+        Client(url, headers={"X-API-Key": KEY[::-1]}, verbose=False)
+
+
+def test_curl_comes_in_with_the_header(friend: httpx.Client) -> None:
+    asked = friend.post("/gradio_api/call/parallel", json={"data": ["text", SCHEMA]}).json()
+    answer = friend.get(f"/gradio_api/call/parallel/{asked['event_id']}").text
+    assert answer.startswith("event: complete") and "parallel_constrained" in answer
+
+
+# --- what there is ---
+
+
+def test_two_operations_are_listed_and_no_others(friend: httpx.Client) -> None:
+    for query in ("", "?all_endpoints=True", "?serialize=False", "?page="):
+        told = friend.get(f"/gradio_api/info{query}").json()
+        assert list(told["named_endpoints"]) == ["/parallel", "/autoregressive"] and not told["unnamed_endpoints"]
+    operations = {path.split("/")[-1] for path in friend.get("/gradio_api/openapi.json").json()["paths"]}
+    assert operations - {"{event_id}"} == {"parallel", "autoregressive", "upload"}
+
+
+def test_every_other_event_of_the_page_is_private(page: gr.Blocks) -> None:
+    public = [it["api_name"] for it in page.get_config_file()["dependencies"] if it["api_visibility"] != "private"]
+    assert public == ["parallel", "autoregressive"]
+
+
+CLOSED = [
+    "upload", "upload_progress?upload_id=x", "proxy=http://127.0.0.1", "file=http://127.0.0.1/", "file=HTTPS://a.example",
+    "file=relative", "file/etc/passwd", "deep_link", "runs", "run-history/buckets", "token", "user", "login_check",
+    "dev/reload", "custom_component/x/client/component/index.js", "process_recording", "vibe-edit", "vibe-code",
+    "vibe-starter-queries", "undo-vibe-edit", "stream/x", "queue/status", "profiling/traces", "api/parallel",
+    "call/parallel/x/y", "component_server/x", "mcp", "mcp/sse", "info/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path", [*(f"/gradio_api/{it}" for it in CLOSED), "/login", "/logout", "/monitoring", "/pwa_icon"]
+)
+def test_what_the_page_does_not_use_is_not_there(friend: httpx.Client, path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = friend.request(method, path)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), method
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/config", "/theme.css", "/manifest.json", "/favicon.ico", "/docs", "/openapi.json", "/v1/models", "/health"],
+)
+def test_what_the_page_and_the_service_use_is_there(friend: httpx.Client, path: str) -> None:
+    assert friend.get(path).status_code == 200
+
+
+# --- files, addresses, paths ---
+
+FILES = [
+    "/etc/passwd", "//etc/passwd", "/proc/self/environ", "/etc/../etc/passwd", "/etc/passwd%00.png",
+    str(Path(__file__).parents[1] / "app.py"), str(Path(__file__).parents[1] / "presets"), str(Path.home()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_no_file_of_the_machine_can_be_had(friend: httpx.Client, path: str) -> None:
+    for opening in ("/gradio_api/file=", "/assets/", "/static/", "/static/../..", "/assets/%2e%2e/%2e%2e/%2e%2e"):
+        answer = friend.get(opening + path)
+        assert answer.status_code in (403, 404), opening
+        assert "root:" not in answer.text and "import" not in answer.text
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Addresses that Gradio has asked for."""
+    asked: list[str] = []
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", lambda self, it: asked.append(str(it.url)))
+    return asked
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", __file__, "http://a.example/x.txt", "https://127.0.0.1/x"])
+@pytest.mark.parametrize("meta", [{"meta": {"_type": "gradio.FileData"}}, {}])
+def test_a_file_in_the_place_of_a_text_is_neither_read_nor_fetched(
+    friend: httpx.Client, fetched: list[str], path: str, meta: dict[str, Any]
+) -> None:
+    file = {"path": path, "url": path, **meta}
+    asked = friend.post("/gradio_api/call/parallel", json={"data": [file, SCHEMA]}).json()
+    answer = friend.get(f"/gradio_api/call/parallel/{asked['event_id']}").text
+    assert answer.startswith("event: error") and "root:" not in answer
+    assert fetched == []
+
+
+def test_gradio_has_no_other_way_to_fetch(page: gr.Blocks, url: str) -> None:
+    assert processing_utils.async_ssrf_protected_download.__module__ == "core.ui.openings"
+
+
+def test_only_the_pages_own_functions_are_called_and_an_id_is_no_path(page: gr.Blocks, friend: httpx.Client) -> None:
+    functions = {
+        (number, name)
+        for number, block in page.blocks.items()
+        for name in dir(block)
+        if getattr(getattr(block, name, None), "_is_server_fn", False)
+    }
+    assert {name for _, name in functions} == {"look", "here", "choose", "tour_text"}
+    for number, name in functions:
+        for data in ("/etc/passwd", "../../x", {"path": "/etc/passwd"}, None):
+            body = {"component_id": number, "fn_name": name, "data": data, "session_hash": "me"}
+            told = friend.post("/gradio_api/component_server", json=body)
+            assert told.status_code == 200 and "root:" not in told.text
+            assert name != "choose" or "is not here" in told.text
+        for other in ("preprocess", "__init__", "move_resource_to_block_cache", "get_config"):
+            body = {"component_id": number, "fn_name": other, "data": "/etc/passwd", "session_hash": "me"}
+            assert friend.post("/gradio_api/component_server", json=body).status_code == 404
+    kept = friend.post("/gradio_api/component_server", files={"file": b"x" * 9}, data={"component_id": "1"})
+    assert kept.status_code == 413
+
+
+def test_no_path_of_the_server_is_told_on_the_page(tmp_path: Path) -> None:
+    private = "/srv/private models/tiny-llama"
+    engine = ScriptedEngine(token_ms=0.1, pass_ms=5, model=private, failing="schema")
+    failed = Status("failed", message=f"{private} could not be loaded: no file '{private}/model.safetensors'")
+    for resident in (ScriptedResident(None, failed), ScriptedResident(engine, Status("ready", message=private))):
+        page = build(resident, PRESETS)
+        with served(page) as url:
+            picker = next(block.elem_id and number for number, block in page.blocks.items() if block.elem_id == "model")
+            body = {"component_id": picker, "fn_name": "look", "data": None, "session_hash": "me"}
+            told = httpx.post(f"{url}gradio_api/component_server", json=body).json()
+            for name in ("parallel", "autoregressive"):
+                asked = httpx.post(f"{url}gradio_api/call/{name}", json={"data": ["text", SCHEMA]}).json()
+                told += httpx.get(f"{url}gradio_api/call/{name}/{asked['event_id']}", timeout=30).text
+        assert "tiny-llama" in told and "/srv" not in told and "private models" not in told
+        page.close(verbose=False)
