@@ -7,15 +7,16 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
 from core.flags import flags
 from core.resident import Resident
 
+KEY = "a-key-of-thirty-two-characters-x"
 ROOT = Path(__file__).parents[1]
 
 
@@ -73,16 +74,23 @@ def test_a_taken_port_is_one_line() -> None:
     assert ran.returncode == 1 and "the port is in use" in ran.stderr and "Traceback" not in ran.stderr
 
 
-def test_without_a_model_the_page_answers() -> None:
+def test_without_a_model_the_page_answers_to_who_has_the_key_and_the_log_keeps_quiet(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "app.py", "--model", "none", "--port", str(port)]
-    app = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    log, word = tmp_path / "log", "xyzzy-of-a-text"
+    with log.open("w") as stream:
+        app = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PCD_API_KEY": KEY}, stdout=stream, stderr=stream)
     try:
         assert "Parallel constrained decoding" in page(port, app)
+        body = {"fn_index": 0, "data": [{"path": word, "meta": {"_type": "gradio.FileData"}}], "session_hash": "me"}
+        for headers, status in (({}, 401), ({"X-API-Key": KEY}, 500)):
+            answer = httpx.post(f"http://127.0.0.1:{port}/gradio_api/run/predict", json=body, headers=headers)
+            assert answer.status_code == status
     finally:
         app.terminate()
         app.wait(timeout=20)
+    assert "an event of the page failed" in log.read_text() and word not in log.read_text()
 
 
 def page(port: int, app: subprocess.Popen[bytes]) -> str:
@@ -90,9 +98,8 @@ def page(port: int, app: subprocess.Popen[bytes]) -> str:
     for _ in range(600):
         assert app.poll() is None, "the app has ended"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
-                return answer.read().decode()
-        except OSError:
+            return httpx.get(f"http://127.0.0.1:{port}/", headers={"X-API-Key": KEY}, timeout=10).text
+        except httpx.TransportError:
             time.sleep(0.1)
     raise AssertionError("the page never answered")
 

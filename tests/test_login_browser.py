@@ -12,7 +12,7 @@ from core.api_key import ApiKey
 from core.catalog import Catalog
 from core.server import routes, service
 from core.ui.page import build
-from tests.chromium import CHROMIUM, expect_phase, run_to_the_end
+from tests.chromium import CHROMIUM, run_to_the_end
 from tests.scripted import PRESETS, ScriptedEngine, ScriptedResident, served
 from tests.serving import resident_of
 
@@ -38,7 +38,7 @@ def complaints() -> list[str]:
 
 @pytest.fixture
 def phone(browser: Browser, url: str, complaints: list[str]) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 390, "height": 800}, java_script_enabled=True)
+    context = browser.new_context(viewport={"width": 390, "height": 800})
     yield watched(context.new_page(), url, complaints)
     context.close()
 
@@ -87,7 +87,6 @@ def test_the_right_key_opens_the_page_where_a_link_led_to(phone: Page, url: str,
     expect(phone.locator("#run")).to_be_visible()
     assert phone.url == f"{url}?__theme=dark#part"
     run_to_the_end(phone)
-    expect_phase(phone, "done")
     assert KEY not in phone.evaluate("document.cookie + document.documentElement.outerHTML")
     phone.goto(f"{url}docs")
     expect(phone.locator(".opblock").first).to_be_visible()
@@ -106,21 +105,4 @@ def test_the_form_works_without_javascript(browser: Browser, url: str) -> None:
     assert found.value.status in (200, 303)
     (cookie,) = context.cookies()
     assert cookie["httpOnly"] and cookie["sameSite"] == "Lax" and KEY not in cookie["value"]
-    context.close()
-
-
-def test_a_page_of_another_place_can_neither_read_nor_change_anything(browser: Browser, url: str) -> None:
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(url)
-    give(page, KEY)
-    expect(page.locator("#run")).to_be_visible()
-    other = url.replace("127.0.0.1", "localhost")  # of this machine, and yet another place
-    page.goto(f"{other}health")
-    for given in ({}, {"method": "POST", "body": "{}"}, {"mode": "no-cors", "method": "POST", "body": "{}"}):
-        outcome = page.evaluate(
-            "([url, given]) => fetch(url, { credentials: 'include', ...given }).then((it) => it.status, () => 'failed')",
-            [f"{url}gradio_api/queue/join" if given else f"{url}config", given],
-        )
-        assert outcome in (400, 401, 0, "failed")
     context.close()

@@ -42,8 +42,9 @@ def lines() -> Iterator[Callable[[bool], list[str]]]:
         def emit(self, record: logging.LogRecord) -> None:
             found.append(self.format(record))
 
-    keep = Keep()
-    root.addHandler(keep)
+    keep, alone = Keep(), [logging.getLogger(name) for name in ("uvicorn", "transformers")]
+    for one in (root, *alone):
+        one.addHandler(keep)
 
     def start(texts: bool) -> list[str]:
         start_log(texts)
@@ -52,6 +53,8 @@ def lines() -> Iterator[Callable[[bool], list[str]]]:
     yield start
     logging.setLogRecordFactory(made)
     root.handlers = handlers
+    for one in alone:
+        one.removeHandler(keep)
     log.setLevel(levels[0])
     logging.getLogger("core").setLevel(levels[1])
 
