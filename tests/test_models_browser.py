@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from core.models import ModelError
+from core.public import pathless
 from core.resident import Busy, Status
 from core.ui.page import build
 from tests.chromium import CHROMIUM, PATIENCE_MS, OpenPage, expect_phase, opener
@@ -134,7 +135,7 @@ def test_a_switch_that_fails_says_why_in_plain_text_and_may_be_tried_again(
     resident.refusal = ModelError(f"it could not be loaded: {HOSTILE}")
     resident.go.set()
     press_switch(page, HOSTILE)
-    expect(refusal(page)).to_have_text(f"it could not be loaded: {HOSTILE}")
+    expect(refusal(page)).to_have_text(f"it could not be loaded: {pathless(HOSTILE)}")
     expect(notice(page)).to_have_text(READY.message)
     assert violations(page) == []
     assert resident.wanted == ["hostile"] and page.evaluate("window.__pwned") is None
