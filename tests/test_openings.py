@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,13 @@ from gradio_client import Client
 
 from core.api_key import ApiKey
 from core.catalog import Catalog
+from core.engine import Engine
 from core.resident import Status
 from core.server import routes, service
+from core.ui.inputs import read_inputs
 from core.ui.page import build
+from core.ui.runs import Runs
+from tests.fakes import HashBackend, lexicon
 from tests.scripted import FOUR, PRESETS, ScriptedEngine, ScriptedResident, served
 from tests.serving import resident_of
 
@@ -44,6 +49,12 @@ def friend(url: str) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def stranger(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, timeout=30) as client:
+        yield client
+
+
 PATHS = [
     "/", "/config", "/theme.css", "/manifest.json", "/favicon.ico", "/docs", "/openapi.json", "/v1/models",
     "/gradio_api/info", "/gradio_api/openapi.json", "/gradio_api/heartbeat/me", "/gradio_api/app_id",
@@ -54,9 +65,9 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_nothing_of_the_page_answers_without_the_key(url: str, path: str) -> None:
+def test_nothing_of_the_page_answers_without_the_key(stranger: httpx.Client, url: str, path: str) -> None:
     for method in ("GET", "HEAD", "POST", "OPTIONS"):
-        answer = httpx.request(method, url.rstrip("/") + path, timeout=10)
+        answer = stranger.request(method, url.rstrip("/") + path)
         assert answer.status_code == 401, method
         assert "content-security-policy" in answer.headers
 
@@ -191,18 +202,26 @@ def test_only_the_pages_own_functions_are_called_and_an_id_is_no_path(page: gr.B
     assert kept.status_code == 413
 
 
-def test_no_path_of_the_server_is_told_on_the_page(tmp_path: Path) -> None:
+def test_no_path_of_the_server_is_told_on_the_page() -> None:
     private = "/srv/private models/tiny-llama"
-    engine = ScriptedEngine(token_ms=0.1, pass_ms=5, model=private, failing="schema")
-    failed = Status("failed", message=f"{private} could not be loaded: no file '{private}/model.safetensors'")
-    for resident in (ScriptedResident(None, failed), ScriptedResident(engine, Status("ready", message=private))):
+    engine = Engine(HashBackend(lexicon("qwen")), private, f"its path '{private}' was given")
+    broken = Status("failed", message=f"{private} could not be loaded: no file '{private}/model.safetensors'")
+    for resident in (ScriptedResident(None, broken), resident_of(engine)):
         page = build(resident, PRESETS)
         with served(page) as url:
-            picker = next(block.elem_id and number for number, block in page.blocks.items() if block.elem_id == "model")
+            picker = next(number for number, block in page.blocks.items() if block.elem_id == "model")
             body = {"component_id": picker, "fn_name": "look", "data": None, "session_hash": "me"}
-            told = httpx.post(f"{url}gradio_api/component_server", json=body).json()
+            told = [httpx.post(f"{url}gradio_api/component_server", json=body).json()]
             for name, given in (("parallel", REST), ("autoregressive", [SCHEMA, "json", "pretty", True, "error"])):
                 asked = httpx.post(f"{url}gradio_api/call/{name}", json={"data": ["text", *given]}).json()
-                told += httpx.get(f"{url}gradio_api/call/{name}/{asked['event_id']}", timeout=30).text
-        assert told.count("tiny-llama") >= 3 and "/srv" not in told and "private models" not in told
+                told.append(httpx.get(f"{url}gradio_api/call/{name}/{asked['event_id']}", timeout=30).text)
+        told.append(asyncio.run(_run(resident)))
+        for said in told:
+            assert "tiny-llama" in said and "/srv" not in said and "private models" not in said
         page.close(verbose=False)
+
+
+async def _run(resident: Any) -> str:
+    """What the board is given of a run."""
+    inputs = read_inputs("text", SCHEMA, 1.0, "pcd", "json", "pretty", True)
+    return [log.lines async for log in Runs(resident).start("me", inputs)][-1]
