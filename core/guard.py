@@ -104,7 +104,8 @@ class Guard:
         except Refusal as refusal:
             return _form(scope, refusal.status_code, refusal.detail)
         answer = RedirectResponse(_here(scope), 303)
-        is_https = "https" in (scope["scheme"], Headers(scope=scope).get("x-forwarded-proto", ""))
+        told = Headers(scope=scope).get("x-forwarded-proto", scope["scheme"])
+        is_https = told.startswith("https")
         # In a Space's frame the page is another site's guest: there only such a cookie comes back, and where browsers
         # keep guests apart, only a partitioned one. Without https browsers take neither.
         where = "; SameSite=None; Secure; Partitioned" if is_https else "; SameSite=Lax"

@@ -252,6 +252,7 @@ def test_the_right_key_leads_to_where_it_was_asked_for_and_never_elsewhere(path:
         ({}, ("SameSite=Lax",)),
         ({"X-Forwarded-Proto": "http"}, ("SameSite=Lax",)),
         ({"X-Forwarded-Proto": "https"}, ("SameSite=None", "Secure", "Partitioned")),
+        ({"X-Forwarded-Proto": "https,http"}, ("SameSite=None", "Secure", "Partitioned")),
     ],
 )
 def test_the_cookie_is_kept_from_scripts_and_comes_back_in_a_spaces_frame(
