@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from packaging.requirements import Requirement
 
-from app import flags
+from core.flags import flags
 from core.presets import load_presets
 from core.ui.page import build
 from tests.serving import resident_of

@@ -24,6 +24,7 @@ _OPEN = re.compile(
     r"|file=(?:/|[A-Za-z]:[/\\]).*)",
     re.DOTALL,
 )
+_OF_MCP = re.compile(r"/gradio_api/mcp/?")
 
 
 def fetch_nothing() -> None:
@@ -36,11 +37,12 @@ async def _refused(url: str, cache_dir: str) -> str:
 
 
 class Openings:
-    """ASGI middleware. `routes`: those that are not Gradio's."""
+    """ASGI middleware. `routes`: those that are not Gradio's; `mcp`: whether its tools are served."""
 
-    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute] = ()) -> None:
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute] = (), mcp: bool = False) -> None:
         self._app = app
         self._routes = routes
+        self._open = (_OPEN, _OF_MCP) if mcp else (_OPEN,)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self._app
@@ -50,4 +52,4 @@ class Openings:
 
     def _is_open(self, scope: Scope) -> bool:
         is_ours = any(route.matches(scope)[0] != Match.NONE for route in self._routes)
-        return is_ours or _OPEN.fullmatch(scope["path"]) is not None
+        return is_ours or any(paths.fullmatch(scope["path"]) for paths in self._open)
