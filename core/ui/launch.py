@@ -15,8 +15,8 @@ from core.origin import is_loopback
 from core.response_headers import ResponseHeaders
 from core.ui.components import asset
 from core.ui.failures import log_failures
-from core.ui.openings import Openings
-from core.ui.tools import fetch_nothing, keep_calls_out_of_the_log
+from core.ui.openings import Openings, fetch_nothing
+from core.ui.tools import keep_calls_out_of_the_log
 
 # Names of fonts that the system has; gradio would ask Google for its own.
 SANS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif"]
