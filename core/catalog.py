@@ -25,6 +25,11 @@ class Entry:
     target: str | Path  # what `Resident.switch` takes
 
 
+def is_of(target: str | Path, model: str) -> bool:
+    """Whether an entry's target is the model that an engine was loaded as."""
+    return target == (model if isinstance(target, str) else Path(model).expanduser().absolute())
+
+
 class Catalog:
     """The names of `core/models.py` that are here, and the models that lie directly in a folder."""
 

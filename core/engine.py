@@ -26,7 +26,7 @@ from core.parallel import Emit, Outcome, ParallelLane
 from core.plans import MAX_BYTES, MAX_ENTRIES, Plans, PriorScores
 from core.prompt import ChatFormat
 from core.race import Race
-from core.request import Prepared, Request, check_one_of
+from core.request import Prepared, Request, RequestError, check_one_of
 from core.result import CacheState, Result
 from core.schema import StructuredSchema
 from core.search import pays
@@ -58,6 +58,9 @@ class Engine:
 
     `load` is the way in; the constructor takes a backend that was made on `owner`'s thread.
     """
+
+    #: What does the work of a race and of many contexts: another one where it is done elsewhere.
+    _Race, _Many = Race, ManyContexts
 
     def __init__(
         self,
@@ -163,10 +166,10 @@ class Engine:
     ) -> Job:
         """`decode_many` without waiting."""
         if isinstance(contexts, str):
-            raise ValueError("contexts is one text; give a list of texts, or use run_parallel")
+            raise RequestError("contexts is one text; give a list of texts, or use run_parallel")
         contexts = list(contexts)
         Request("checks the options", schema, temperature, **options)
-        many = ManyContexts(self, schema, temperature, options, return_exceptions)
+        many = self._Many(self, schema, temperature, options, return_exceptions)
         log_request(contexts, schema)
         return self.owner.submit(lambda job: many.decided(contexts, job))
 
@@ -188,7 +191,7 @@ class Engine:
         check_one_of("baseline mode", mode, MODES)
         request = Request(context, schema, temperature, **options)
         log_request([context], schema)
-        return Race(self, request, order, mode, asked)
+        return self._Race(self, request, order, mode, asked)
 
     def stream_baseline(
         self, context: str, schema: StructuredSchema, mode: Mode = "json", **options: Any

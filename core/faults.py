@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 import re
 
+from core.grammar import GrammarError
 from core.owner import Cancelled, Unavailable
+from core.prompt import PromptTooLong
+from core.request import RequestError
+from core.schema import SchemaError
+from core.vocabulary import TokenizationError
 
 log = logging.getLogger(__name__)
 
@@ -13,12 +18,16 @@ log = logging.getLogger(__name__)
 _NO_MEMORY = re.compile(r"can't allocate memory|unable to allocate|attempting to allocate|out of memory", re.IGNORECASE)
 
 
+#: Errors of which people can mend the cause, each in words of our own. A framework raises ValueErrors too.
+MENDABLE = (SchemaError, RequestError, PromptTooLong, TokenizationError, GrammarError, ArithmeticError, Unavailable)
+
+
 def told(error: BaseException, what: str) -> str:
     """What can be mended is told in its own words.
 
     No word of an error of the engine's own, which may be of a text or a path: the log has it, as that of `what`.
     """
-    if isinstance(error, ValueError | ArithmeticError | Unavailable):
+    if isinstance(error, MENDABLE):
         return str(error)
     if isinstance(error, Cancelled):
         return "stopped"

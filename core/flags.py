@@ -1,4 +1,4 @@
-"""The app's flags, each with the environment variable that stands for it where a Space passes none."""
+"""The app's flags. A Space passes none: model, backend, dtype, host, key and MCP have an environment variable."""
 
 from __future__ import annotations
 

@@ -31,6 +31,12 @@ MAX_DEPTH = 64
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
+def require_room(size: int) -> None:
+    """Raises `Refusal` for a body of so many bytes where that is more than one may have."""
+    if size > MAX_BODY_BYTES:
+        raise Refusal(413, "payload_too_large", f"the body has more than {MAX_BODY_BYTES} bytes; send less")
+
+
 class JsonRequest(Request):
     """A request whose body is JSON that was sent on purpose. Raises `Refusal`."""
 
@@ -52,8 +58,7 @@ class JsonRequest(Request):
         try:
             async for chunk in self.stream():
                 body += chunk
-                if len(body) > MAX_BODY_BYTES:
-                    raise Refusal(413, "payload_too_large", f"the body has more than {MAX_BODY_BYTES} bytes; send less")
+                require_room(len(body))
         except ClientDisconnect:
             raise Refusal(400, "invalid_json", "the body has no end") from None
         if not body:

@@ -18,7 +18,7 @@ _PATH = re.compile(
 def public_name(model: str) -> str:
     """A model's name for clients: of a path only its last part."""
     is_path = model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).expanduser().exists()
-    return Path(model).name if is_path else model
+    return Path(model).expanduser().absolute().name if is_path else model
 
 
 def pathless(text: str) -> str:

@@ -15,10 +15,12 @@ from starlette.datastructures import Headers
 
 from core.backend import BackendMissing, ModelUnsupported
 from core.faults import told
+from core.grammar import GrammarError
 from core.model_cache import ModelError
 from core.models import ModelNotFound
 from core.owner import Cancelled, Closing, NotAnswered, QueueFull, TimedOut
 from core.prompt import PromptTooLong
+from core.request import RequestError
 from core.resident import Busy
 from core.schema import SchemaError
 from core.vocabulary import TokenizationError
@@ -37,8 +39,8 @@ RETRY_S = 1
 
 #: What the engine raises, the status and the code. What is none of these is a fault of ours.
 _KNOWN: Sequence[tuple[type[Exception] | tuple[type[Exception], ...], int, Code]] = (
-    ((SchemaError, PromptTooLong), 400, "invalid_request"),
-    (TokenizationError, 422, "schema_error"),
+    ((SchemaError, RequestError, PromptTooLong), 400, "invalid_request"),
+    ((TokenizationError, GrammarError), 422, "schema_error"),
     (ModelNotFound, 404, "unknown_model"),
     ((ModelError, ModelUnsupported, BackendMissing, ArithmeticError), 500, "native_error"),
     (Busy, 503, "busy"),

@@ -9,22 +9,21 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from core.backend import Backend, Prefix
 from core.baseline import token_limit
 from core.engine import Engine
-from core.grammar import MODES, Mode
+from core.many import ManyContexts
 from core.owner import Job, NotAnswered, Owner
 from core.plans import PriorScores
 from core.race import Race
-from core.request import Prepared, Request, check_one_of
+from core.request import Prepared, Request
 from core.result import Result
-from core.schema import StructuredSchema
-from core.trace import Event, Lane, Loading, RunEnded
+from core.trace import Event, Loading, RunEnded
 
 log = logging.getLogger(__name__)
 
@@ -56,91 +55,19 @@ Reply = list[Event] | Answer
 Away = Callable[[Call], Generator[Reply, None, None]]
 
 
-class Relay(Engine):
-    """An engine that `away` does the work of. Its backend is there to be asked who it is, and is never run.
+class RelayedMany(ManyContexts):
+    """Many contexts, decided in another process."""
 
-    Heads and priors are kept where they are made, if at all: `held` tells of none.
-    """
+    _engine: Relay
 
-    def __init__(
-        self,
-        backend: Backend,
-        model: str,
-        why: str,
-        away: Away,
-        *,
-        cache_entries: int,
-        cache_bytes: int,
-        queue: int | None = None,
-        timeout_s: float | None = None,
-    ) -> None:
-        owner = _AskersOwner(queue, timeout_s)
-        super().__init__(backend, model, why, owner, cache_entries=cache_entries, cache_bytes=cache_bytes)
-        self._away = away
-
-    def race(
-        self,
-        context: str,
-        schema: StructuredSchema,
-        *,
-        temperature: float = 1.0,
-        order: tuple[Lane, ...] = ("pcd", "ar"),
-        mode: Mode = "json",
-        asked: float | None = None,
-        **options: Any,
-    ) -> Race:
-        check_one_of("baseline mode", mode, MODES)
-        return RelayedRace(self, Request(context, schema, temperature, **options), order, mode, asked)
-
-    def submit_many(
-        self,
-        contexts: Iterable[str],
-        schema: StructuredSchema,
-        temperature: float = 1.0,
-        *,
-        return_exceptions: bool = False,
-        **options: Any,
-    ) -> Job:
-        Request("checks the options", schema, temperature, **options)
-        more = {**options, "return_exceptions": return_exceptions}
-        texts = contexts if isinstance(contexts, str) else list(contexts)  # the engine itself refuses one text
-        call = Call("submit_many", (texts, schema, temperature), more)
-        return self.owner.submit(lambda job: self._many(call, job))
-
-    # What follows runs on the owner thread.
-
-    def decided(self, prepared: Prepared, job: Job) -> tuple[Result, Prefix | None, PriorScores | None]:
-        request = prepared.request
-        given = (request.context, request.schema, request.temperature)
-        call = Call("submit", given, options_of(request), read_tokens(prepared))
-        return self.answer(call, job), None, None
-
-    def _many(self, call: Call, job: Job) -> list[Any]:
-        """The call with its tokens, done: as many as if each text were alone."""
-        contexts, schema, temperature = call.given
-        options = {name: value for name, value in call.options.items() if name != "return_exceptions"}
-        plan = self.plan(Request("finds the plan", schema, temperature, **options))[0]
+    def decided(self, contexts: Sequence[str], job: Job) -> list[Any]:
+        """Asks for as many tokens as if each text were alone."""
+        engine, schema = self._engine, self._schema
+        plan = engine.plan(Request("finds the plan", schema, self._temperature, **self._options))[0]
         around = len(plan.prompt.head) + len(plan.prompt.tail) + len(plan.tree.tokens)
-        read = sum(around + len(plan.prompt.context_ids(self.vocabulary, context)) for context in contexts)
-        return self.answer(replace(call, read_tokens=read), job)
-
-    def answer(self, call: Call, job: Job, emit: Callable[[list[Event]], None] = lambda events: None) -> Any:
-        """The value of the call; raises what it raised there, or `NotAnswered`."""
-        replies, answer = self._away(call), None
-        try:
-            while (reply := _next(replies)) is not None:  # to its end, or the other side would take it for cancelled
-                if isinstance(reply, Answer):
-                    answer = reply
-                else:
-                    emit(reply)
-                    job.check()
-        finally:
-            replies.close()
-        if answer is None:
-            raise NotAnswered("the worker ended without an answer; try again")
-        if answer.error is not None:
-            raise answer.error
-        return answer.value
+        read = sum(around + len(plan.prompt.context_ids(engine.vocabulary, context)) for context in contexts)
+        options = {**self._options, "return_exceptions": self._faults_returned}
+        return engine.answer(Call("submit_many", (contexts, schema, self._temperature), options, read), job)
 
 
 class RelayedRace(Race):
@@ -173,6 +100,57 @@ class RelayedRace(Race):
     def _take(self, events: list[Event]) -> None:
         self._is_begun = True
         self._events.extend(events)
+
+
+class Relay(Engine):
+    """An engine that `away` does the work of. Its backend is there to be asked who it is, and is never run.
+
+    Heads and priors are kept where they are made, if at all: `held` tells of none.
+    """
+
+    _Race, _Many = RelayedRace, RelayedMany
+
+    def __init__(
+        self,
+        backend: Backend,
+        model: str,
+        why: str,
+        away: Away,
+        *,
+        cache_entries: int,
+        cache_bytes: int,
+        queue: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        owner = _AskersOwner(queue, timeout_s)
+        super().__init__(backend, model, why, owner, cache_entries=cache_entries, cache_bytes=cache_bytes)
+        self._away = away
+
+    # What follows runs on the owner thread.
+
+    def decided(self, prepared: Prepared, job: Job) -> tuple[Result, Prefix | None, PriorScores | None]:
+        request = prepared.request
+        given = (request.context, request.schema, request.temperature)
+        call = Call("submit", given, options_of(request), read_tokens(prepared))
+        return self.answer(call, job), None, None
+
+    def answer(self, call: Call, job: Job, emit: Callable[[list[Event]], None] = lambda events: None) -> Any:
+        """The value of the call; raises what it raised there, or `NotAnswered`."""
+        replies, answer = self._away(call), None
+        try:
+            while (reply := _next(replies)) is not None:  # to its end, or the other side would take it for cancelled
+                if isinstance(reply, Answer):
+                    answer = reply
+                else:
+                    emit(reply)
+                    job.check()
+        finally:
+            replies.close()
+        if answer is None:
+            raise NotAnswered("the worker ended without an answer; try again")
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
 
 
 class _AskersOwner(Owner):

@@ -17,7 +17,11 @@ from core.schema import StructuredSchema
 from core.trie import Plan
 from core.wording import shown
 
-__all__ = ["Prepared", "PromptTooLong", "Request", "check_one_of"]
+__all__ = ["Prepared", "PromptTooLong", "Request", "RequestError", "check_one_of"]
+
+
+class RequestError(ValueError):
+    """A request that asks for nothing that can be done; the message says what to change."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,14 @@ class Request:
 
     def __post_init__(self) -> None:
         if not isinstance(self.context, str) or not self.context.strip():
-            raise ValueError("the context is empty; give the text that the fields are about")
+            raise RequestError("the context is empty; give the text that the fields are about")
         if not self.context.isascii() and any("\ud800" <= c <= "\udfff" for c in self.context):
-            raise ValueError("the context holds half a character (a lone surrogate); remove it")
+            raise RequestError("the context holds half a character (a lone surrogate); remove it")
         if not isinstance(self.schema, StructuredSchema):
-            raise ValueError(f"the schema is a {type(self.schema).__name__}; make it a StructuredSchema(...)")
+            raise RequestError(f"the schema is a {type(self.schema).__name__}; make it a StructuredSchema(...)")
         is_number = isinstance(self.temperature, int | float) and not isinstance(self.temperature, bool)
         if not is_number or not 0.0 < self.temperature <= sys.float_info.max:
-            raise ValueError(f"temperature {shown(self.temperature)} must be a finite number above 0; 1.0 is neutral")
+            raise RequestError(f"temperature {shown(self.temperature)} must be a finite number above 0; 1.0 is neutral")
         check_one_of("cache", self.cache, (True, False))
         check_one_of("scoring", self.scoring, get_args(Scoring))
         check_one_of("prior", self.prior, get_args(Prior))
@@ -98,4 +102,4 @@ class Prepared:
 def check_one_of(name: str, value: object, known: tuple[object, ...]) -> None:
     """Raises `ValueError` for a value that is none of these, by value and type."""
     if not any(value is one or (isinstance(one, str) and value == one) for one in known):
-        raise ValueError(f"{name} {shown(value)} is unknown; use one of: {', '.join(map(str, known))}")
+        raise RequestError(f"{name} {shown(value)} is unknown; use one of: {', '.join(map(str, known))}")

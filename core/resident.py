@@ -24,6 +24,7 @@ from core.faults import is_out_of_memory
 from core.models import ModelError, ModelNotFound
 from core.owner import Closing, Owner
 from core.plans import MAX_BYTES, MAX_ENTRIES
+from core.public import public_name
 
 log = logging.getLogger(__name__)
 
@@ -176,8 +177,8 @@ class Resident:
         return engine
 
     def _tell(self, stage: str, fraction: float | None) -> None:
-        news = Status("loading", stage, fraction)
-        if self.switching is None or stage != self.switching.stage:
+        news = Status("loading", stage.replace(self._wanted, public_name(self._wanted)), fraction)
+        if self.switching is None or news.stage != self.switching.stage:
             log.info(stage)
         self.switching = news
         if self.engine is None:

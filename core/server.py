@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
@@ -18,7 +17,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from core.catalog import Catalog, Entry
+from core.catalog import Catalog, is_of
 from core.contract import BatchRequest, DecodeRequest, RaceRequest, SelectRequest
 from core.engine import Engine
 from core.guard import is_guest
@@ -122,7 +121,13 @@ class _Answers:
         """Models that are on this machine now, and the one that runs; answers while the engine works."""
         entries, engine = await asyncio.to_thread(self._catalog.entries), self._resident.engine
         listed = [
-            ListedModel(id=one.id, bytes=one.size, active=_is_active(one, engine), source=one.source) for one in entries
+            ListedModel(
+                id=one.id,
+                bytes=one.size,
+                active=engine is not None and is_of(one.target, engine.model),
+                source=one.source,
+            )
+            for one in entries
         ]
         return _json(Models(**_active(engine), models=listed, switching=self._loading()))
 
@@ -262,14 +267,6 @@ def _active(engine: Engine | None) -> dict[str, Any]:
         cache_bytes=size,
     )
     return {"active": name, "active_model": model}
-
-
-def _is_active(entry: Entry, engine: Engine | None) -> bool:
-    if engine is None:
-        return False
-    if isinstance(entry.target, str):
-        return entry.target == engine.model
-    return entry.target == Path(engine.model).expanduser().absolute()
 
 
 def _description(engine: Engine) -> str:

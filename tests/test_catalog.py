@@ -145,6 +145,7 @@ def test_a_name_of_ours_means_that_model_and_no_folder(
         ("~/models/tiny", "tiny"),
         ("./tiny", "tiny"),
         ("../tiny/", "tiny"),
+        (".", Path.cwd().name),
     ],
 )
 def test_of_a_path_only_the_last_part_is_told(model: str, name: str) -> None:

@@ -20,6 +20,7 @@ from core.engine_torch import TorchBackend
 from core.faults import told
 from core.models import ModelError, resolve
 from core.owner import Cancelled, QueueFull
+from core.request import RequestError
 from core.resident import Resident
 from core.schema import StructuredSchema
 from tests.test_conversion import gguf_file
@@ -44,7 +45,8 @@ OTHER = [RuntimeError("the size of tensor a (3)\nmust match"), AssertionError("s
     [
         *((error, "out of memory: there is not enough for this request; shorten the text") for error in NO_MEMORY),
         *((error, f"the engine failed: {type(error).__name__}; the log has more") for error in OTHER),
-        (ValueError("the context is empty"), "the context is empty"),
+        (RequestError("the context is empty"), "the context is empty"),
+        (ValueError("of a framework: secret at /srv/x"), "the engine failed: ValueError; the log has more"),
         (QueueFull("the queue is full"), "the queue is full"),
         (Cancelled(), "stopped"),
     ],

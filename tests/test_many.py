@@ -6,7 +6,7 @@ from core import engine as engine_module
 from core import packing, plans
 from core.engine import Engine, Request
 from core.packing import forest, packs
-from core.request import PromptTooLong
+from core.request import PromptTooLong, RequestError
 from core.schema import StructuredSchema
 from core.vocabulary import TokenizationError
 from tests.fakes import LEXICONS, TRAPS, TWINS, HashBackend, lexicon
@@ -108,7 +108,7 @@ def test_a_bad_context_is_an_error_in_its_place_or_raised():
     found = engine.decode_many(contexts, SCHEMA, return_exceptions=True)
     good = [found[i].decisions for i in (0, 2, 5)]
     assert good == alone(CONTEXTS[:3])
-    assert [type(found[i]) for i in (1, 3, 4, 6)] == [ValueError, ValueError, PromptTooLong, ValueError]
+    assert [type(found[i]) for i in (1, 3, 4, 6)] == [RequestError, RequestError, PromptTooLong, RequestError]
     for bad in BAD[:3]:
         with pytest.raises(ValueError, match="empty|half a character|the request needs"):
             engine.decode_many([CONTEXTS[0], bad], SCHEMA)

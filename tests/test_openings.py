@@ -17,6 +17,8 @@ from gradio_client import Client
 from core.api_key import ApiKey
 from core.catalog import Catalog
 from core.engine import Engine
+from core.intake import MAX_BODY_BYTES
+from core.owner import Owner
 from core.resident import Status
 from core.server import routes, service
 from core.ui.inputs import read_inputs
@@ -24,7 +26,7 @@ from core.ui.page import build
 from core.ui.runs import Runs
 from tests.fakes import HashBackend, lexicon
 from tests.scripted import FOUR, PRESETS, ScriptedEngine, ScriptedResident, served
-from tests.serving import resident_of
+from tests.serving import GOOD, TICKET, GatedBackend, resident_of, until
 
 KEY = "a-key-of-thirty-two-characters-x"
 SCHEMA = json.dumps(FOUR.schema.to_json())
@@ -177,6 +179,15 @@ def test_a_file_in_the_place_of_a_text_is_neither_read_nor_fetched(
     assert fetched == []
 
 
+@pytest.mark.parametrize("has_length", [True, False])
+def test_a_body_that_is_too_long_is_refused_on_gradios_paths_too(friend: httpx.Client, has_length: bool) -> None:
+    body = json.dumps({"data": ["x" * MAX_BODY_BYTES, *REST]}).encode()
+    content = body if has_length else iter([body[: len(body) // 2], body[len(body) // 2 :]])
+    headers = {"Content-Type": "application/json"}
+    answer = friend.post("/gradio_api/call/parallel", content=content, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
+
+
 def test_gradio_has_no_other_way_to_fetch(page: gr.Blocks, url: str) -> None:
     assert processing_utils.async_ssrf_protected_download.__module__ == "core.ui.openings"
 
@@ -225,3 +236,37 @@ async def _run(resident: Any) -> str:
     """What the board is given of a run."""
     inputs = read_inputs("text", SCHEMA, 1.0, "pcd", "json", "pretty", True)
     return [log.lines async for log in Runs(resident).start("me", inputs)][-1]
+
+
+def test_the_pages_endpoints_and_rest_wait_in_one_bounded_queue() -> None:
+    backend = GatedBackend()
+    resident = resident_of(Engine(backend, "gated", owner=Owner(1)))
+    try:
+        with served(build(resident, PRESETS), routes(service(resident, Catalog()))) as url:
+            client = Client(url, verbose=False)
+            jobs = [client.submit(TICKET, *REST, api_name="/parallel") for _ in range(4)]
+            until(lambda: sum(job.done() for job in jobs) == 2)
+            refused = [str(job.exception()) for job in jobs if job.done()]
+            assert all("the queue is full: 1 requests wait" in words for words in refused)
+            answer = httpx.post(f"{url}v1/pcd/decode", json=GOOD)
+            assert (answer.status_code, answer.json()["code"]) == (503, "queue_full") and answer.headers["Retry-After"]
+            backend.permits.release(1_000_000)
+            assert sum(job.exception(timeout=20) is None for job in jobs) == 2
+    finally:
+        backend.permits.release(1_000_000)
+
+
+def test_a_caller_that_leaves_frees_its_place() -> None:
+    backend = GatedBackend()
+    engine = Engine(backend, "gated", owner=Owner(1))
+    try:
+        with served(build(resident_of(engine), PRESETS)) as url:
+            for _ in range(2):  # one that is begun, and one that waits
+                with pytest.raises(httpx.ReadTimeout):
+                    httpx.post(f"{url}gradio_api/run/parallel", json={"data": [TICKET, *REST]}, timeout=0.5)
+            until(lambda: engine.owner.waiting == 0)
+            backend.permits.release(1_000_000)
+            answer = httpx.post(f"{url}gradio_api/run/parallel", json={"data": [TICKET, *REST]}, timeout=20)
+            assert json.loads(answer.json()["data"][0])["schema_match"]
+    finally:
+        backend.permits.release(1_000_000)

@@ -388,6 +388,17 @@ def test_what_goes_wrong_behind_a_route_is_one_line(error: Exception, status: in
         assert ("Retry-After" in answer.headers) == (status == 503)
 
 
+def test_a_race_tells_no_words_of_a_framework() -> None:
+    engine = Engine(HashBackend(lexicon("qwen")), "tiny")
+
+    def fails(*args: Any, **options: Any) -> None:
+        raise ValueError("cannot read '/srv/private/x': what somebody wrote")
+
+    engine.backend.read = fails  # type: ignore[method-assign]
+    end = json.loads(client_of(engine).post("/v1/race", json=GOOD).text.splitlines()[-1])
+    assert (end["state"], end["message"]) == ("failed", "the engine failed: ValueError; the log has more")
+
+
 # --- who waits for whom ---
 
 

@@ -57,6 +57,7 @@ def started(client: Client, schema: str, races: int) -> list:
     raise AssertionError("no race has begun")
 
 
+@pytest.mark.slow
 def test_accepted_requests_finish_and_new_ones_are_refused(checkpoint: Callable[[str, str], Path]) -> None:
     with app(str(checkpoint("llama", "qwen"))) as (program, client):
         jobs = started(client, LONG, 3)

@@ -180,4 +180,4 @@ def test_the_app_starts_its_log_as_its_flag_says(given: list[str], is_told: bool
     )
     ran = subprocess.run([sys.executable, "-c", script, *given], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert (WORD in ran.stderr) == is_told and json.dumps("boolean") in ran.stderr or not is_told
+    assert (WORD in ran.stderr, json.dumps("boolean") in ran.stderr) == (is_told, is_told)

@@ -251,7 +251,8 @@ def test_a_platform_that_lends_no_gpu_is_a_failed_run_in_its_words(space: Space,
     finally:
         space.platform.refusal = None
     assert (end["kind"], end["state"]) == ("end", "failed") and re.fullmatch(words, end["message"])
-    assert decode.status_code >= 500 and re.fullmatch(words, decode.json()["message"])
+    assert (decode.status_code, decode.json()["code"]) == (503, "no_gpu")
+    assert re.fullmatch(words, decode.json()["message"])
     assert space.decode().status_code == 200, "the next one is done"
 
 

@@ -126,7 +126,7 @@ print(f"PCD: {result.elapsed_ms:.1f} ms")
 from core.engine import Engine
 from core.schema import StructuredSchema
 
-context = ${textInPython(asked.context)}
+${run.why.startsWith('its path was given') ? "# The model is a folder of the server: give the path of yours.\n" : ''}context = ${textInPython(asked.context)}
 schema = StructuredSchema(${written(asked.schema, PYTHON_WORDS)})
 engine = Engine.load(${[quoted(run.model), ...loadedAs(run)].join(', ')})
 ${run.order.map((lane) => lanes[lane]).join('')}`;

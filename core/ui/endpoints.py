@@ -37,6 +37,7 @@ def add_endpoints(resident: Resident) -> None:
         style: str = "pretty",
         cache: bool = True,
         on_unsupported: str = "error",
+        request: gr.Request | None = None,
     ) -> str:
         """Reads a text and decides every field of a schema: one of its allowed choices for each, with its share.
 
@@ -64,6 +65,8 @@ def add_endpoints(resident: Resident) -> None:
             raise _refusal(str(error)) from None
         try:
             while not job.done:
+                if await _has_gone(request):
+                    job.cancel()
                 await asyncio.sleep(POLL_S)
             if job.error:  # not raised: its traceback would hold the job, which holds it
                 raise _refusal(named_model(told(job.error, "a request"), engine.model))
@@ -114,8 +117,14 @@ def add_endpoints(resident: Resident) -> None:
 
     # The engine has a queue of its own. What is not in gradio's, a call over MCP runs as it is; what is, gradio then
     # asks of itself over HTTP, as a client that has no key.
-    gr.api(parallel, api_name="parallel", queue=False)
+    gr.api(parallel, api_name="parallel", queue=False, concurrency_limit=None)
     gr.api(autoregressive, api_name="autoregressive", concurrency_limit=None)
+
+
+async def _has_gone(request: gr.Request | None) -> bool:
+    """Whether the caller waits no more; of a call that gradio answers later nothing is known."""
+    waits = request is not None and "/run/" in str(request.request.url.path)
+    return waits and await request.request.is_disconnected()
 
 
 def _refusal(message: str) -> gr.Error:

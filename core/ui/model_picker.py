@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from core.catalog import is_of
 from core.owner import Closing
 from core.public import pathless, public_name, public_text
 from core.resident import REFUSALS, Busy
@@ -34,6 +35,14 @@ class ModelPicker(gr.HTML):
     def __init__(self, resident: Resident, models: Models, **options: Any) -> None:
         # Coroutines: gradio's few worker threads may all be waiting for the engine. Answers are text, see `endpoints`.
 
+        def active() -> str:
+            """The id of the model that runs, or its name where it is none of those that can be chosen."""
+            if resident.engine is None:
+                return ""
+            model, listed = resident.engine.model, known or {}
+            name = public_name(model)
+            return next((id for id, target in listed.items() if is_of(target, model)), "" if name in listed else name)
+
         async def look(_asked: object) -> str:
             if known is None:
                 await here(None)
@@ -42,9 +51,7 @@ class ModelPicker(gr.HTML):
             note = model_note(status, switching)
             note = replace(note, text=public_text(note.text, resident.engine and resident.engine.model))
             is_busy = status.state == "loading" or switching is not None
-            active = resident.engine.model if resident.engine else ""
-            active = next((id for id, target in (known or {}).items() if str(target) == active), public_name(active))
-            return json.dumps({"note": asdict(note), "active": active, "busy": is_busy})
+            return json.dumps({"note": asdict(note), "active": active(), "busy": is_busy})
 
         async def here(_asked: object) -> str:
             nonlocal known

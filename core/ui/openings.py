@@ -12,8 +12,10 @@ from collections.abc import Sequence
 import gradio as gr
 from gradio import processing_utils
 from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from core.intake import require_room
+from core.origin import SAFE_METHODS
 from core.refusal import Refusal
 
 _OPEN = re.compile(
@@ -36,6 +38,22 @@ async def _refused(url: str, cache_dir: str) -> str:
     raise gr.Error("this server fetches nothing: give the text itself", print_exception=False)
 
 
+async def _with_body(receive: Receive) -> Receive:
+    """With the body read, which Gradio would take at any length. Raises `Refusal`."""
+    body = bytearray()
+    while (message := await receive())["type"] == "http.request":
+        body += message.get("body", b"")
+        require_room(len(body))
+        if not message.get("more_body"):
+            break
+    first = [{**message, "body": bytes(body)} if message["type"] == "http.request" else message]
+
+    async def replayed() -> Message:
+        return first.pop() if first else await receive()
+
+    return replayed
+
+
 class Openings:
     """ASGI middleware. `routes`: those that are not Gradio's; `mcp`: whether its tools are served."""
 
@@ -46,10 +64,14 @@ class Openings:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self._app
-        if scope["type"] == "http" and not self._is_open(scope):
-            answer = Refusal(404, "not_found", "there is nothing here; /docs lists what there is").response()
+        if scope["type"] == "http" and not any(route.matches(scope)[0] != Match.NONE for route in self._routes):
+            try:
+                receive = await self._let_in(scope, receive)
+            except Refusal as refusal:
+                answer = refusal.response()
         await answer(scope, receive, send)
 
-    def _is_open(self, scope: Scope) -> bool:
-        is_ours = any(route.matches(scope)[0] != Match.NONE for route in self._routes)
-        return is_ours or any(paths.fullmatch(scope["path"]) for paths in self._open)
+    async def _let_in(self, scope: Scope, receive: Receive) -> Receive:
+        if not any(paths.fullmatch(scope["path"]) for paths in self._open):
+            raise Refusal(404, "not_found", "there is nothing here; /docs lists what there is")
+        return receive if scope["method"] in SAFE_METHODS else await _with_body(receive)
