@@ -122,9 +122,9 @@ def add_endpoints(resident: Resident) -> None:
 
 
 async def _has_gone(request: gr.Request | None) -> bool:
-    """Whether the caller waits no more; of a call that gradio answers later nothing is known."""
-    waits = request is not None and "/run/" in str(request.request.url.path)
-    return waits and await request.request.is_disconnected()
+    """Whether the caller waits no more; of one over MCP, or that gradio answers later, nothing is known."""
+    asked = getattr(request, "request", None)
+    return asked is not None and "/run/" in asked.url.path and await asked.is_disconnected()
 
 
 def _refusal(message: str) -> gr.Error:
