@@ -89,6 +89,7 @@ def launch(
             max_file_size=1,  # the page takes no files; Gradio's own parser of forms has no other limit
             app_kwargs={"routes": list(routes), "middleware": middleware},
             mcp_server=mcp,
+            _frontend=False,  # no look at its own page, which ends the program where it takes more than three seconds
         )
     except OSError:
         reason = "the port is in use, or the host is not of this machine"
