@@ -26,7 +26,7 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME") or _usual_host())
     parser.add_argument("--port", type=_port, default=7860)
     folder = "a folder of .gguf files and Hugging Face folders that a client may select"
-    parser.add_argument("--models-dir", type=Path, metavar="FOLDER", help=folder)
+    parser.add_argument("--models-dir", type=_folder, metavar="FOLDER", help=folder)
     kept = "schemas whose prompt stays in memory (%(default)s)"
     parser.add_argument("--cache-entries", type=_count, default=MAX_ENTRIES, metavar="N", help=kept)
     size = "and their bytes at most (%(default)s)"
@@ -56,6 +56,12 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65_536:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; use 1 to 65535")
     return int(text)
+
+
+def _folder(text: str) -> Path:
+    if not (folder := Path(text).expanduser()).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder here")
+    return folder
 
 
 def _count(text: str) -> int:

@@ -204,6 +204,7 @@ class Owner:
         self._limit, self._timeout_s = limit, timeout_s
         self._queue = _Queue()
         self._is_closing = False
+        self.is_closed = False  # nobody shall wait for a job any more
         self._thread: threading.Thread | None = None
         weakref.finalize(self, self._queue.abandon).atexit = False
 
@@ -250,9 +251,10 @@ class Owner:
         self.wait_until_idle(patience_s)
 
     def close(self, patience_s: float) -> None:
-        """Takes no more jobs, and stops those that there are."""
+        """Takes no more jobs, and stops those that there are. What is not over by then is given up."""
         self.refuse()
         self.stop(patience_s)
+        self.is_closed = True
 
     def drain(self, patience_s: float) -> None:
         """Takes no more jobs, and waits for those that there are to be done."""

@@ -63,7 +63,7 @@ class Resident:
         self._one_at_a_time = threading.Lock()
         self._wanted = ""  # the model that is being loaded
         self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()  # of this engine, and of old ones still in use
-        self._is_closing = False
+        self.is_closing = False
 
     def start(
         self,
@@ -112,7 +112,7 @@ class Resident:
 
     def drain(self, patience_s: float) -> None:
         """Takes no more requests and waits for those that there are, of every engine in use."""
-        self._is_closing = True
+        self.is_closing = True
         owners, deadline = list(self._owners), time.perf_counter() + patience_s
         for owner in owners:
             owner.refuse()
@@ -121,7 +121,7 @@ class Resident:
 
     def close(self, patience_s: float = CLOSE_S) -> None:
         """Stops what the engines do, as far as they can within a few seconds."""
-        self._is_closing = True
+        self.is_closing = True
         deadline = time.perf_counter() + patience_s
         for owner in list(self._owners):
             owner.close(max(0.0, deadline - time.perf_counter()))
@@ -137,7 +137,7 @@ class Resident:
             pass  # told by the status
 
     def _begin(self, name: str) -> None:
-        if self._is_closing:
+        if self.is_closing:
             raise Closing("the service is shutting down; no other model is loaded")
         if not self._one_at_a_time.acquire(blocking=False):
             raise Busy(f"{self._wanted} is being loaded already; wait until it is there")
@@ -163,7 +163,7 @@ class Resident:
 
     def _swapped(self, engine: Engine) -> Engine:
         self._owners.add(engine.owner)
-        if self._is_closing:
+        if self.is_closing:
             raise Closing("the service is shutting down; no other model is loaded")
         old, self.engine = self.engine, engine
         identity = engine.backend.identity

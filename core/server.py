@@ -22,7 +22,7 @@ from core.contract import BatchRequest, DecodeRequest, RaceRequest, SelectReques
 from core.engine import Engine
 from core.guard import is_guest
 from core.intake import JsonRoute
-from core.owner import Cancelled, Job
+from core.owner import Cancelled, Closing, Job
 from core.public import named_model, pathless, public_event, public_name, public_text
 from core.race import DRAIN_EVERY_S, Race
 from core.reference import ASSETS, asset, openapi, page
@@ -136,8 +136,12 @@ class _Answers:
         entry = await asyncio.to_thread(self._catalog.find, asked.id)
         if entry is None:
             raise Refusal(404, "unknown_model", f"model {shown(asked.id)} is not here; GET /v1/models lists what is")
+        switch = asyncio.create_task(asyncio.to_thread(self._resident.switch, entry.target))
         try:
-            engine = await asyncio.to_thread(self._resident.switch, entry.target)
+            while not (await asyncio.wait({switch}, timeout=MOST_POLL_S))[0]:
+                if self._resident.is_closing:
+                    raise Closing
+            engine = switch.result()
         except Exception as error:
             raise Refusal.of(error, pathless) from error
         return _json(Active(**_active(engine)))
@@ -206,7 +210,7 @@ async def _outcome(job: Job, request: Request, engine: Engine) -> Any:
     began = time.perf_counter()
     try:
         while not job.done:
-            if await request.is_disconnected():
+            if engine.owner.is_closed or await request.is_disconnected():
                 raise Refusal.of(Cancelled())
             await asyncio.sleep(min(MOST_POLL_S, LEAST_POLL_S + (time.perf_counter() - began) / 20))
     finally:

@@ -38,4 +38,5 @@ def finish(resident: Resident, close_server: Callable[[], None]) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not cut off those that are being finished
     raise Terminated(0)

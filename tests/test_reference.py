@@ -148,8 +148,8 @@ def test_the_reference_is_drawn_without_a_network(browser: Browser) -> None:
 
 
 def test_the_flags_of_the_service(capsys: pytest.CaptureFixture[str]) -> None:
-    given = flags().parse_args(["--models-dir", "here", "--cache-entries", "0", "--cache-bytes", "4096"])
-    assert (given.models_dir, given.cache_entries, given.cache_bytes) == (Path("here"), 0, 4096)
+    given = flags().parse_args(["--models-dir", "tests", "--cache-entries", "0", "--cache-bytes", "4096"])
+    assert (given.models_dir, given.cache_entries, given.cache_bytes) == (Path("tests"), 0, 4096)
     usual = flags().parse_args([])
     assert (usual.models_dir, usual.cache_entries, usual.cache_bytes) == (None, 32, 512 * 2**20)
     for flag, bad in (("--cache-entries", "-1"), ("--cache-bytes", "1e9"), ("--cache-entries", "many")):

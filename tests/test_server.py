@@ -8,6 +8,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -397,6 +398,19 @@ def test_a_race_tells_no_words_of_a_framework() -> None:
     engine.backend.read = fails  # type: ignore[method-assign]
     end = json.loads(client_of(engine).post("/v1/race", json=GOOD).text.splitlines()[-1])
     assert (end["state"], end["message"]) == ("failed", "the engine failed: ValueError; the log has more")
+
+
+def test_whoever_waits_for_a_pass_that_outlives_the_service_is_told() -> None:
+    backend = GatedBackend()
+    engine = Engine(backend, "gated")
+    try:
+        with ThreadPoolExecutor() as pool:
+            answer = pool.submit(client_of(engine).post, "/v1/pcd/decode", json=GOOD)
+            assert backend.entered.wait(10)
+            engine.owner.close(0.1)
+            assert answer.result(10).status_code == 503 and answer.result().json()["code"] == "shutting_down"
+    finally:
+        backend.permits.release(1_000_000)
 
 
 # --- who waits for whom ---

@@ -231,7 +231,7 @@ def test_a_draining_resident_finishes_on_every_engine_in_use_and_takes_nothing_n
         job = resident.engine.submit("text", SCHEMA)
         draining = threading.Thread(target=resident.drain, args=(10,))
         draining.start()
-        assert settled(lambda: resident._is_closing)
+        assert settled(lambda: resident.is_closing)
         for ask in (lambda: old.submit("text", SCHEMA), lambda: resident.engine.submit("text", SCHEMA)):
             with pytest.raises(Closing, match="^the service is shutting down"):
                 settled(lambda ask=ask: ask() and False, 1)  # until it is told to refuse

@@ -71,6 +71,18 @@ def test_accepted_requests_finish_and_new_ones_are_refused(checkpoint: Callable[
 
 
 @pytest.mark.slow
+def test_a_second_signal_cuts_nobody_off(checkpoint: Callable[[str, str], Path]) -> None:
+    with app(str(checkpoint("llama", "qwen"))) as (program, client):
+        jobs = started(client, LONG, 3)
+        for _ in range(2):
+            os.kill(program.pid, signal.SIGTERM)
+            time.sleep(0.2)
+        ends = [json.loads(job.result(timeout=10)) for job in jobs]
+        assert [(end["kind"], end["state"]) for end in ends] == [("end", "done")] * 3
+        assert program.wait(10) == 0
+
+
+@pytest.mark.slow
 @pytest.mark.model
 def test_what_does_not_finish_in_time_is_cancelled_and_the_program_ends() -> None:
     with app("smollm2-135m") as (program, client):

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -458,3 +459,14 @@ def test_a_model_that_loads_for_long_says_so_again(monkeypatch: pytest.MonkeyPat
 
     lines = asyncio.run(asyncio.wait_for(loading(), 10)).splitlines()
     assert [from_line(line).stage for line in lines[1:]] == ["converting"] * 3
+
+
+def test_what_is_sent_of_a_page_leads_to_nothing_of_the_server() -> None:
+    """Gradio copies it for whoever opens the page: through a bound method, the queue and every session's events."""
+    page = build(ScriptedResident(ScriptedEngine()), PRESETS)
+    props = {
+        (component["type"], name): value
+        for component in page.get_config_file()["components"]
+        for name, value in component["props"].items()
+    }
+    assert [key for key, value in props.items() if isinstance(value, partial) or hasattr(value, "__self__")] == []

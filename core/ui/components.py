@@ -96,6 +96,9 @@ class Board(gr.HTML):
     `presets`: those whose runs it can name.
     """
 
+    #: Not set, gradio takes the word in the script for an event, and copies the whole page for whoever opens it.
+    inputs = None
+
     def __init__(self, value: Log = Log(), presets: Sequence[Preset] = (), **options: Any) -> None:
         super().__init__(
             value=value,
