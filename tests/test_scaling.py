@@ -339,7 +339,7 @@ def test_a_race_that_fails_is_told_by_its_size_and_the_sweep_goes_on(command):
     class Failing(HashBackend):
         def read(self, prefix, ids, tree, *given):
             if len(tree.tokens) > 40:
-                raise ValueError("no room for the tree\x1b[2J")
+                raise ArithmeticError("no room for the tree\x1b[2J")
             return super().read(prefix, ids, tree, *given)
 
     engine = Engine(Failing(lexicon("qwen")), "hash")
