@@ -16,14 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine
 from core.faults import is_out_of_memory
 from core.models import ModelError, ModelNotFound
 from core.owner import Closing, Owner
-from core.plans import MAX_BYTES, MAX_ENTRIES
 from core.public import public_name
 
 log = logging.getLogger(__name__)
@@ -65,33 +64,13 @@ class Resident:
         self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()  # of this engine, and of old ones still in use
         self.is_closing = False
 
-    def start(
-        self,
-        name: str,
-        *,
-        backend: str,
-        dtype: str,
-        offline: bool,
-        cache_entries: int = MAX_ENTRIES,
-        cache_bytes: int = MAX_BYTES,
-        queue: int | None = None,
-        timeout_s: float | None = None,
-        here: Callable[..., Engine] | None = None,
-    ) -> None:
-        """Begins to load; returns at once. `none` loads nothing. All but the name is kept for later switches.
+    def start(self, name: str, *, here: Callable[..., Engine] | None = None, **options: Any) -> None:
+        """Begins to load; returns at once. `none` loads nothing.
 
-        `queue`, `timeout_s`: those of `Engine.load`. `here`: what loads in its place, and in the caller's own thread.
+        `options` are those of `Engine.load`, and are kept for later switches. `here`: what loads in its place, and in
+        the caller's own thread.
         """
-        self._load = partial(
-            here or Engine.load,
-            backend=backend,
-            dtype=dtype,
-            offline=offline,
-            cache_entries=cache_entries,
-            cache_bytes=cache_bytes,
-            queue=queue,
-            timeout_s=timeout_s,
-        )
+        self._load = partial(here or Engine.load, **options)
         if name == "none":
             return
         self._begin(name)
