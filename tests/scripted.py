@@ -67,6 +67,20 @@ class ScriptedResident:
     switch: Callable[..., object] | None = None
 
 
+class FilmTime:
+    """A clock that goes by what the script waits for, and a tenth of a millisecond a look, whatever the machine does."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        self.now += 1e-4
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 @dataclass
 class ScriptedEngine:
     token_ms: float = 10.0
@@ -79,6 +93,7 @@ class ScriptedEngine:
     model: str = MODEL
     why: str = WHY
     pass_overhead: float = 40.0
+    time: Any = time
 
     @property
     def backend(self) -> SimpleNamespace:
@@ -143,6 +158,7 @@ class ScriptedRace:
 
     def __init__(self, engine: ScriptedEngine, request: Request, order: tuple[Lane, ...], mode: str) -> None:
         self.engine, self.request, self.order, self.mode = engine, request, order, mode
+        self.time = engine.time
         self.schema, self.style = request.schema, request.style
         self.cache = "hit" if request.cache else "off"
         self.finished = False
@@ -150,7 +166,7 @@ class ScriptedRace:
         self.over = threading.Event()
         self.events: list[Event] = []  # all of them, as a saved trace would hold them
         self._new: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._asked = self._lane_started = time.perf_counter()
+        self._asked = self._lane_started = self.time.perf_counter()
         self._values: dict[str, Choice] = {}
         self._rows: dict[str, RowCompared] = {}
         self._written_ms = 0.0  # when the last token stood there
@@ -201,7 +217,7 @@ class ScriptedRace:
                 self._emit(Waiting(self._since_asked(), ahead=self.ahead or 1))
             if self.cancelled.is_set():
                 raise Stopped
-            time.sleep(0.01)
+            self.time.sleep(0.01)
 
     def _race(self) -> None:
         request = self.request
@@ -222,7 +238,7 @@ class ScriptedRace:
             raise Failed(f"out of memory: {HOSTILE}")
         lanes: Mapping[Lane, Callable[[], None]] = {"pcd": self._parallel, "ar": self._baseline}
         for lane in self.order:
-            self._lane_started, self._told_ms = time.perf_counter(), 0.0
+            self._lane_started, self._told_ms = self.time.perf_counter(), 0.0
             self._emit(LaneStarted(0.0, lane))
             lanes[lane]()
         if self.order[0] == "ar":
@@ -301,11 +317,11 @@ class ScriptedRace:
             self._emit(Judged(self._lane_ms(), "ar", comparison.outcome, counts))
 
     def _work(self, lane: Lane, ms: float) -> None:
-        until = time.perf_counter() + ms / 1000
-        while (left := until - time.perf_counter()) > 0:
+        until = self.time.perf_counter() + ms / 1000
+        while (left := until - self.time.perf_counter()) > 0:
             if self.cancelled.is_set():
                 raise Stopped
-            time.sleep(min(left, 0.05))
+            self.time.sleep(min(left, 0.05))
             self._emit(Tick(self._lane_ms(), lane))
 
     def _phases(self, lane: Lane, **shares: float) -> None:
@@ -324,10 +340,10 @@ class ScriptedRace:
         self._new.put(event)
 
     def _lane_ms(self) -> float:
-        return (time.perf_counter() - self._lane_started) * 1000
+        return (self.time.perf_counter() - self._lane_started) * 1000
 
     def _since_asked(self) -> float:
-        return (time.perf_counter() - self._asked) * 1000
+        return (self.time.perf_counter() - self._asked) * 1000
 
 
 def started(schema: StructuredSchema | None = None, **given: Any) -> RunStarted:
@@ -490,7 +506,8 @@ PRESETS = (FOUR, MANY, NASTY)
 
 
 def told_by(engine: ScriptedEngine, preset: Preset = FOUR) -> list[Event]:
-    """The trace of a whole run, as it would be saved."""
+    """The trace of a whole run, as it would be saved; its times are those of the script alone."""
+    engine = replace(engine, time=FilmTime(), races=[])
     return [event for event in engine.race(preset.context, preset.schema).wait() if not event.live]
 
 
