@@ -20,8 +20,11 @@ class ModelUnsupported(RuntimeError):
     """A model that this backend would read wrongly."""
 
 
-#: How a tree is read: all of it in one row in which a node sees only its ancestors, or a batched row per branch.
-Strategy = Literal["tree", "rows"]
+#: How a tree is read: all of it in one row in which a node sees only its ancestors, a batched row per branch, or a
+#: prompt of its own for each node that is read.
+Strategy = Literal["tree", "rows", "prompts"]
+#: Whose time it is: of this process beside the device, or of a client around the wire.
+Clock = Literal["engine", "client"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Identity:
     strategy: Strategy  # what a probe of the model's class has proved
     fingerprint: str  # of configuration and weights: another model has another one
     architecture: str = ""  # the configuration's name for it, such as qwen2
+    clock: Clock = "engine"
+    #: Token ids that are asked for at one fork, where not all that go into its branches can be; None: all.
+    most_ids: int | None = None
 
 
 def end_ids(*given: int | list[int] | None) -> frozenset[int]:
@@ -115,7 +121,7 @@ class Prefix(Protocol):
     def head(self, length: int) -> Prefix:
         """The state after the first `length` tokens, in memory of its own.
 
-        Only where the strategy is `tree`: a recurrent state cannot be taken back.
+        Not where the strategy is `rows`: a recurrent state cannot be taken back.
         """
         ...
 

@@ -294,6 +294,9 @@ class Engine:
             backend=identity.backend,
             device=identity.device,
             dtype=identity.dtype,
+            clock=identity.clock,
+            sent_tokens=outcome.sent_tokens,
+            server_queue_ms=outcome.server_queue_ms,
         )
 
     def decided(self, prepared: Prepared, job: Job) -> tuple[Result, Prefix | None, PriorScores | None]:

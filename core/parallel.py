@@ -36,6 +36,8 @@ class Outcome:
     tree_tokens: int
     prefix: Prefix | None  # the state after the head, or after a prompt that begins with it
     prior: PriorScores | None
+    sent_tokens: int | None = None  # of all prompts that a server was sent
+    server_queue_ms: float | None = None
 
 
 class ParallelLane:
@@ -187,6 +189,8 @@ def decided(decision: Decision, ms: float, span: tuple[int, int], path: Path) ->
         cardinality=len(decision.choices),
         unread=decision.unread,
         unread_mass=decision.unread_mass,
+        unasked=decision.unasked,
+        unasked_mass=decision.unasked_mass,
         start=span[0],
         end=span[1],
         path=path,

@@ -208,6 +208,7 @@ class Race:
             source=self._request.schema.source,
             unsupported=tuple(remark.to_json() for remark in self._request.schema.unsupported),
             machine=machine_name(),
+            clock=identity.clock,
         )
 
 
@@ -309,6 +310,8 @@ def _assembled(outcome: Outcome, ms: float, prepared: Prepared) -> LaneEnded:
         text=outcome.text,
         cache=prepared.cache,
         returned=returned(schema, outcome.decisions),
+        sent_tokens=outcome.sent_tokens,
+        server_queue_ms=outcome.server_queue_ms,
     )
 
 

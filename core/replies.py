@@ -74,7 +74,7 @@ class Decoded(Reply):
     values: dict[str, Any]
     fields: list[DecidedField]
     metrics: Metrics
-    strategy: Literal["tree", "rows"]
+    strategy: Literal["tree", "rows", "prompts"]
     scoring: Scoring
     reading: ReadingKind
     prior: Prior

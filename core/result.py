@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.backend import Strategy
+from core.backend import Clock, Strategy
 from core.schema import Choice, Remark, StructuredSchema, choice_key
 
 #: How far a line is scored: to the token that identifies the choice, or to the value's end.
@@ -45,6 +45,8 @@ class Decision:
     #: Probability that the model goes on with any allowed choice, as far as it was read, before renormalising.
     candidate_mass: float
     unread_mass: float = 0.0  # at most this share belongs to what was not read
+    unasked: int = 0  # vocabulary tokens that go into branches and were not asked for: a server takes so many ids
+    unasked_mass: float = 0.0  # their probability is at most this
     prior: tuple[float, ...] | None = None  # scores on a text without content, where they are subtracted
 
     @property
@@ -78,6 +80,8 @@ class Decision:
             "levels": self.levels[self.winner],
             "unread_choices": self.unread,
             "unread_mass": self.unread_mass,
+            "unasked_tokens": self.unasked,
+            "unasked_mass": self.unasked_mass,
             "top_choices": top,
         }
 
@@ -128,6 +132,9 @@ class Result:
     backend: str
     device: str
     dtype: str
+    clock: Clock = "engine"  # whose the times are
+    sent_tokens: int | None = None  # of all prompts that a server was sent; a pass is then a request to it
+    server_queue_ms: float | None = None  # in the server's queue, where it says so
 
     @property
     def values(self) -> dict[str, Any]:
@@ -181,6 +188,9 @@ class Result:
             "shared_by": self.shared,
             "prompt_tokens": self.prompt_tokens,
             "tree_tokens": self.tree_tokens,
+            "clock": self.clock,
+            "sent_tokens": self.sent_tokens,
+            "server_queue_ms": self.server_queue_ms,
         }
 
 

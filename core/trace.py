@@ -112,6 +112,7 @@ class RunStarted(Event):
     source: str = "fields"  # what the schema was made from: fields, json_schema, pydantic
     unsupported: tuple[Mapping[str, str], ...] = ()  # its parts that are left out: pointer, name, reason
     machine: str = ""  # the processor, and the cores that the process may use
+    clock: str = "engine"  # whose the lanes' times are: engine, or client, which are taken around the wire
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ class FieldDecided(Event):
     cardinality: int
     unread: int = 0  # choices that were proved to lose and not read
     unread_mass: float = 0.0  # their share is at most this
+    unasked: int = 0  # vocabulary tokens of its forks that a server was not asked for
+    unasked_mass: float = 0.0  # their probability is at most this
     start: int = -1  # characters of the member in the assembled text; -1 where it is not known
     end: int = -1
     #: The tokens of the value's line as it would be written, each as text; parts of a character as escapes. Beside a
@@ -217,6 +220,8 @@ class LaneEnded(Event):
     first_token_ms: float | None = None  # engine time at which the first token stood there
     tokens_per_s: float | None = None  # from the first token to the last, forced ones included
     returned: str = ""  # pcd: the values as JSON in the shape of an import that was not flat
+    sent_tokens: int | None = None  # of all prompts that a server was sent; a pass is then a request to it
+    server_queue_ms: float | None = None  # in the server's queue, where it says so
 
 
 @dataclass(frozen=True)
