@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
-from core.backend import Backend, ModelUnsupported, Prefix, room_after
-from core.backends import candidates
+from core.backend import Backend, Prefix, room_after
 from core.baseline import run_baseline, write
 from core.grammar import MODES, Grammars, Mode
 from core.many import ManyContexts
-from core.models import Progress, resolve
+from core.models import Progress
 from core.overhead import measured_overhead
 from core.owner import Job, LaneClock, Owner
 from core.parallel import Emit, Outcome, ParallelLane
@@ -96,36 +95,18 @@ class Engine:
         progress: Progress = lambda stage, fraction: None,
         queue: int | None = None,
         timeout_s: float | None = None,
+        **server: Any,
     ) -> Engine:
-        """Finds or fetches the model, loads it and warms it up.
+        """Finds or fetches the model, loads it and warms it up; or finds a vLLM server, whose URL `name` is.
 
         `queue`: requests that may wait, beyond which they raise `QueueFull`; `timeout_s`: for each, waiting included,
-        after which it raises `TimedOut`. Raises `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`.
+        after which it raises `TimedOut`. `server`: key, tokenizer, in_flight and patience_s of `Served`. Raises
+        `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`; of a server what is `Unavailable` too.
         """
-        owner, refused = Owner(queue, timeout_s), []
-        for candidate in candidates(backend):
-            found = resolve(
-                name,
-                offline=offline,
-                accelerator=candidate.kind.accelerated(),
-                mlx=candidate.mlx,
-                progress=progress,
-            )
-            why = "; ".join(filter(None, (found.why, candidate.why, *(f"MLX: {reason}" for reason in refused))))
-            progress(f"loading {found.name}", None)
+        from core.loading import Load
 
-            def loaded(job: Job) -> Engine:
-                read = candidate.kind.load(found.directory, dtype=dtype)
-                engine = cls(read, found.name, why, owner, cache_entries=cache_entries, cache_bytes=cache_bytes)
-                progress(f"warming up {found.name}", None)
-                engine.warm_up()
-                return engine
-
-            try:
-                return owner.submit(loaded).result()
-            except ModelUnsupported as problem:  # the next backend, if there is one, may read what this one does not
-                refused.append(str(problem))
-        raise ModelUnsupported("; ".join(refused))
+        load = Load(name, backend, dtype, offline, cache_entries, cache_bytes, progress, queue, timeout_s)
+        return load.served(**server) if load.is_served else load.here(cls, **server)
 
     def run_parallel(self, context: str, schema: StructuredSchema, temperature: float = 1.0, **options: Any) -> Result:
         """Decides every field of the schema.
@@ -327,7 +308,7 @@ class Engine:
         self.warm_up_ms = (time.perf_counter() - started) * 1e3
 
     def _is_long(self, plan: Plan, context: int) -> bool:
-        if self.backend.identity.strategy == "rows":
+        if self.backend.identity.strategy != "tree":
             return False
         head, after = len(plan.prompt.head), context + len(plan.prompt.tail)
         new = after + len(plan.tree.tokens)

@@ -1,5 +1,7 @@
 """The owner thread: all model work of an engine happens there, one job at a time.
 
+An engine that has its work done by a server may own several, each with one job at a time.
+
 It starts with the first job, in the process where that job was submitted, and ends when nobody
 holds its owner any more. Knows nothing of models: a job is a function that is given its own `Job`,
 to look at the cancel flag and the time limit.
@@ -158,22 +160,22 @@ def _released(error: BaseException) -> BaseException:
 
 
 class _Queue:
-    """What an owner and its thread share; the thread must not hold the owner, or neither would ever end."""
+    """What an owner and its threads share; they must not hold the owner, or none would ever end."""
 
     def __init__(self) -> None:
         self.waiting: deque[Job] = deque()
-        self.running: Job | None = None
+        self.running: dict[int, Job] = {}  # by thread
         self.change = threading.Condition()
         self._is_abandoned = False
 
     def work(self) -> None:
-        """What the thread does."""
+        """What a thread does."""
         while job := self._next():
             job.run()
             del job  # or an idle thread keeps the last job's engine and result
 
     def is_idle(self) -> bool:
-        return self.running is None and not self.waiting
+        return not self.running and not self.waiting
 
     def abandon(self) -> None:
         """Nobody can submit any more."""
@@ -183,29 +185,31 @@ class _Queue:
 
     def _next(self) -> Job | None:
         with self.change:
-            self.running = None
+            own = threading.get_ident()
+            self.running.pop(own, None)
             self.change.notify_all()
             self.change.wait_for(lambda: self.waiting or self._is_abandoned)
-            self.running = self.waiting.popleft() if self.waiting else None
-            return self.running
+            if self.waiting:
+                self.running[own] = self.waiting.popleft()
+            return self.running.get(own)
 
 
 class Owner:
-    """A queue and the one thread that empties it.
+    """A queue and the one thread that empties it, or several where no device is theirs.
 
-    `limit`: jobs that may wait beside the one that runs; `timeout_s`: of each job, from `submit` on. None: no bound.
+    `limit`: jobs that may wait beside those that run; `timeout_s`: of each job, from `submit` on. None: no bound.
     """
 
-    def __init__(self, limit: int | None = None, timeout_s: float | None = None) -> None:
+    def __init__(self, limit: int | None = None, timeout_s: float | None = None, threads: int = 1) -> None:
         if limit is not None and limit < 0:
             raise ValueError(f"queue {limit}: give the number of requests that may wait, 0 or more")
         if timeout_s is not None and not timeout_s > 0:
             raise ValueError(f"timeout {timeout_s}: give seconds above 0, or none")
-        self._limit, self._timeout_s = limit, timeout_s
+        self._limit, self._timeout_s, self._most = limit, timeout_s, threads
         self._queue = _Queue()
         self._is_closing = False
         self.is_closed = False  # nobody shall wait for a job any more
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         weakref.finalize(self, self._queue.abandon).atexit = False
 
     def submit(self, work: Callable[[Job], Any]) -> Job:
@@ -214,22 +218,24 @@ class Owner:
         with queue.change:
             self._require_room()
             queue.waiting.append(job)
-            # After a fork the thread is not alive in the child, and starts anew there.
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=queue.work, name="pcd-owner", daemon=True)
-                self._thread.start()
+            # After a fork no thread is alive in the child, and the first starts anew there.
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            idle = len(self._threads) - len(queue.running)
+            if not self._threads or idle < len(queue.waiting) and len(self._threads) < self._most:
+                self._threads.append(threading.Thread(target=queue.work, name="pcd-owner", daemon=True))
+                self._threads[-1].start()
             queue.change.notify_all()
         return job
 
     @property
     def waiting(self) -> int:
-        """Jobs that wait beside the one that runs."""
+        """Jobs that wait beside those that run."""
         return len(self._queue.waiting)
 
     def ahead_of(self, job: Job) -> int:
         queue = self._queue
         with queue.change:
-            return queue.waiting.index(job) + (queue.running is not None) if job in queue.waiting else 0
+            return queue.waiting.index(job) + len(queue.running) if job in queue.waiting else 0
 
     def withdraw(self, job: Job) -> bool:
         """Takes a job out of the queue; False if it is not waiting any more."""
@@ -242,10 +248,10 @@ class Owner:
             return True
 
     def stop(self, patience_s: float) -> None:
-        """Cancels every job and waits for the running one to notice, between two passes or tokens."""
+        """Cancels every job and waits for the running ones to notice, between two passes or tokens."""
         queue = self._queue
         with queue.change:
-            jobs = [*queue.waiting, *filter(None, [queue.running])]
+            jobs = [*queue.waiting, *queue.running.values()]
         for job in jobs:
             job.cancel()
         self.wait_until_idle(patience_s)
@@ -276,8 +282,8 @@ class Owner:
         if self._limit is None:
             return
         waiting = [job for job in list(self._queue.waiting) if not job.done]  # looked at: a late one leaves
-        running = self._queue.running
-        if len(waiting) + (running is not None and not running.done) > self._limit:
+        running = [job for job in list(self._queue.running.values()) if not job.done]
+        if len(waiting) + len(running) - self._most >= self._limit:
             raise QueueFull(f"the queue is full: {len(waiting)} requests wait, its limit; try again in a moment")
 
 

@@ -98,7 +98,7 @@ class Plans:
     ) -> None:
         self._chat = chat
         self._vocabulary = vocabulary
-        self._window = identity.window
+        self._window, self._most_ids = identity.window, identity.most_ids
         made_by = (identity.fingerprint, identity.backend, identity.dtype, chat.key, PROMPT_VERSION)
         self._model = hashlib.sha256(repr(made_by).encode()).hexdigest()
         self._plans: Shelf[Plan] = Shelf(max_entries, MAX_PLAN_BYTES, lambda plan: plan.nbytes, Plan.seal)
@@ -115,7 +115,9 @@ class Plans:
         plan, state = self._plans.find(key) if request.cache else (None, "off")
         if plan is None:
             self._chat.check_length(request.schema, request.style, self._window)
-            plan = compile_plan(request.schema, self._chat, self._vocabulary, request.scoring, request.style)
+            plan = compile_plan(
+                request.schema, self._chat, self._vocabulary, request.scoring, request.style, self._most_ids
+            )
             if request.cache:
                 self._plans.keep(key, plan)
         return plan, state

@@ -140,6 +140,11 @@ class Prompt:
         except TokenizationError:
             return vocabulary.encode(text)
 
+    def unopened(self, vocabulary: Vocabulary) -> list[int]:
+        """Ids of the tail without the opening of the object, for whoever has the model write that too."""
+        scaffold = self.tail[: len(self.tail) - len(vocabulary.encode(self.before_line))]
+        return [*scaffold, *vocabulary.encode(self.before_line.removesuffix(self.layout.opening))]
+
 
 class ChatFormat:
     """A tokenizer's chat template, taken apart once into its scaffolding.

@@ -75,6 +75,7 @@ def decide(trie: FieldTrie, masses: Masses, temperature: float, prior: np.ndarra
         candidate_mass=min(1.0, mass),
         unread_mass=max(0.0, 1.0 - math.fsum(shares)) if now.open else 0.0,
         prior=None if prior is None else tuple(map(float, prior)),
+        **_unasked(trie, masses),
     )
 
 
@@ -122,6 +123,23 @@ def _followed(path: Sequence[tuple[int, int]], masses: Masses) -> tuple[float, i
             return score, fork
         score += float(mass[branch])
     return score, None
+
+
+def _unasked(trie: FieldTrie, masses: Masses) -> dict[str, float]:
+    """Tokens that were not asked for at the forks that were read, and the most that they hold together."""
+    if not any(fork.unasked for fork in trie.forks):
+        return {}
+    reached: dict[int, float] = {}
+    for path in trie.paths:
+        score = 0.0
+        for fork, branch in path:
+            if (mass := masses[fork]) is None:
+                break
+            reached[fork] = score
+            score += float(mass[branch])
+    cut = [(fork, score) for fork, score in reached.items() if trie.forks[fork].unasked]
+    most = math.fsum(math.exp(score) * max(0.0, 1.0 - float(np.exp(masses[fork]).sum())) for fork, score in cut)
+    return {"unasked": sum(trie.forks[fork].unasked for fork, _ in cut), "unasked_mass": min(1.0, most)}
 
 
 def _heaviest(

@@ -57,6 +57,7 @@ class Fork:
     tokens: np.ndarray  # (K,) int64: vocabulary tokens that go into one branch and no other
     branch: np.ndarray  # (K,) int64: the branch of each, ascending
     branches: int
+    unasked: int = 0  # more tokens that go into a branch, left out because only so many can be asked for
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,11 @@ def compile_plan(
     vocabulary: Vocabulary,
     scoring: Scoring = "identify",
     style: Style = "pretty",
+    most_ids: int | None = None,
 ) -> Plan:
-    """Raises `TokenizationError` where no layout is clean or two choices become the same tokens."""
+    """`most_ids`: tokens that are asked for at a fork; each branch's own is in any case.
+
+    Raises `TokenizationError` where no layout is clean or two choices become the same tokens."""
     written = [(field, list(surface_forms(field))) for field in schema]
     prompt = chat.prompt(schema, [(field.name, text) for field, forms in written for _, text in forms], style)
     tries = [
@@ -160,6 +164,7 @@ def compile_plan(
             _forms(field, forms, prompt, vocabulary),
             vocabulary,
             scoring == "full" and field.field_type != "const",
+            most_ids,
         )
         for field, forms in written
     ]
@@ -199,7 +204,9 @@ def _forms(
     return forms
 
 
-def _grown(field: FieldDefinition, forms: Sequence[Form], vocabulary: Vocabulary, whole: bool) -> FieldTrie:
+def _grown(
+    field: FieldDefinition, forms: Sequence[Form], vocabulary: Vocabulary, whole: bool, most_ids: int | None
+) -> FieldTrie:
     """The trie of one field, its forks breadth first; `whole`: read to the end of each value."""
     forks: list[Fork] = []
     paths: list[list[tuple[int, int]]] = [[] for _ in forms]
@@ -215,7 +222,7 @@ def _grown(field: FieldDefinition, forms: Sequence[Form], vocabulary: Vocabulary
             continue
         if depth == 0:
             raise TokenizationError(f"field {field.name!r}: its name and its values melt into one token; rename it")
-        fork = _fork(forms, children, depth, vocabulary, forms[group[0]].tokens[:depth])
+        fork = _fork(forms, children, depth, vocabulary, forms[group[0]].tokens[:depth], most_ids)
         for branch, (_, members) in enumerate(children):
             open_groups.append((members, depth + 1))
             for i in members:
@@ -244,6 +251,7 @@ def _fork(
     depth: int,
     vocabulary: Vocabulary,
     path: tuple[int, ...],
+    most_ids: int | None,
 ) -> Fork:
     """Which vocabulary tokens go into which branch.
 
@@ -267,10 +275,19 @@ def _fork(
         ends = np.setdiff1d(vocabulary.bare_ends, tokens, assume_unique=True)
         tokens, branch_of = np.append(tokens, ends), np.append(branch_of, np.full(len(ends), over))
     order = np.lexsort((tokens, branch_of))[np.count_nonzero(branch_of < 0) :]
+    count = len(order)
+    if most_ids is not None and count > most_ids:
+        order = order[_shortest(tokens[order], canonical, max(most_ids, len(children)), vocabulary)]
     tokens, branch_of = tokens[order], branch_of[order]
     for array in (tokens, branch_of):
         array.setflags(write=False)
-    return Fork(path, tokens, branch_of, len(children))
+    return Fork(path, tokens, branch_of, len(children), count - len(order))
+
+
+def _shortest(tokens: np.ndarray, canonical: Mapping[int, int], most: int, vocabulary: Vocabulary) -> np.ndarray:
+    """Where the canonical tokens stand, and those of the shortest texts, which hold most of the rest; ascending."""
+    lengths = [0 if token in canonical else len(vocabulary.bytes_of(token)) for token in tokens.tolist()]
+    return np.sort(np.argsort(lengths, kind="stable")[:most])
 
 
 def _told_apart(one: Choice, other: Choice) -> str:

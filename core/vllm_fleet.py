@@ -1,0 +1,195 @@
+"""The vLLM servers behind one engine: which one a prompt goes to, and what happens where it does not answer.
+
+A text goes to the server that its hash names, so that both lanes and all forks of it find its
+prefix there; to the next one while that server is away. Reading and writing change nothing
+on a server, so that a request without an answer is sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+from core.public import public_name
+from core.vllm_server import NoAnswer, Served, ServerAway, ServerChanged, VllmServer
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two tries: the first, how much longer each is, and the longest.
+FIRST_S, GROWTH, LONGEST_S = 0.2, 2.0, 5.0
+#: Seconds without a word from a server after which it is asked whether it still runs the same model.
+STALE_S = 5.0
+#: What somebody who waits is told.
+TRYING = "the vLLM server does not answer; trying again"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Whoever waits for an answer."""
+
+    check: Callable[[], None] = lambda: None  # raises where the work is to stop
+    tell: Callable[[str], None] = lambda line: None  # what goes on
+
+
+class _Member:
+    """A server of the fleet, and when it was heard of last."""
+
+    def __init__(self, server: VllmServer) -> None:
+        self.server = server
+        self.heard = 0.0  # by time.monotonic
+        self.rests_until = 0.0
+
+    @property
+    def is_resting(self) -> bool:
+        return time.monotonic() < self.rests_until
+
+
+class Fleet:
+    """`patience_s`: how long a request is tried again while nobody answers it."""
+
+    def __init__(self, servers: Sequence[VllmServer], patience_s: float) -> None:
+        self._members = [_Member(server) for server in servers]
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._expected: Served | None = None
+        self._has_changed = False
+        self.on_change: Callable[[], None] = lambda: None  # once, when a server runs another model
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def served(self, watch: Watch) -> Served:
+        """What all servers run, from now on expected of them. Raises `ServerAway`, `ServerChanged`."""
+        found = [self._tried([member], lambda server: server.served(), watch) for member in self._members]
+        if not all(one.is_same(found[0]) for one in found):
+            raise ServerChanged(
+                f"the servers run different models: {', '.join(sorted({public_name(one.id) for one in found}))} "
+                f"with windows of {', '.join(sorted({str(one.window) for one in found}))}; start all with the same"
+            )
+        self._expected = found[0]
+        return found[0]
+
+    def tokens(self, text: str, watch: Watch) -> list[list[int]]:
+        """The ids that each server makes of a text."""
+        assert self._expected is not None, "served() comes first"
+        model = self._expected.id
+        return [self._tried([member], lambda server: server.tokens(model, text), watch) for member in self._members]
+
+    def completions(self, home: int, body: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
+        """One answer, of the server that `home` names or of another one.
+
+        Raises `ServerAway`, `ServerChanged`, `ServerRefused`, and what the watch raises.
+        """
+        return self._tried(self._ranked(home), lambda server: server.completions(self._named(body)), watch)
+
+    def everywhere(self, body: Mapping[str, Any], watch: Watch) -> None:
+        """The same request to every server; one that is away goes without."""
+        for member in self._members:
+            try:
+                member.server.completions(self._named(body))
+            except NoAnswer:
+                watch.check()
+
+    @contextmanager
+    def stream(self, home: int, body: Mapping[str, Any], watch: Watch) -> Iterator[Iterator[dict[str, Any]]]:
+        """The parts of a streamed answer. Tried again until the first part is there; what breaks later is over.
+
+        Raises as `completions` does.
+        """
+        with ExitStack() as stack:
+
+            def begun(server: VllmServer) -> Iterator[dict[str, Any]]:
+                parts = stack.enter_context(server.stream(self._named(body)))
+                if (first := next(parts, None)) is None:
+                    raise NoAnswer("an empty stream")
+                return chain([first], parts)
+
+            parts = self._tried(self._ranked(home), begun, watch)
+            yield _unbroken(parts)
+
+    def close(self) -> None:
+        for member in self._members:
+            member.server.close()
+
+    def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._expected is not None, "served() comes first"
+        return {"model": self._expected.id, **body}
+
+    def _ranked(self, home: int) -> list[_Member]:
+        """All servers, in an order of this text's own; those that have just failed come last."""
+        order = sorted(range(len(self._members)), key=lambda i: hash((home, i)))
+        return sorted((self._members[i] for i in order), key=lambda member: member.is_resting)
+
+    def _tried(self, members: Sequence[_Member], ask: Callable[[VllmServer], T], watch: Watch) -> T:
+        """The answer of the first that has one, again and again while there is patience."""
+        deadline, pause = time.monotonic() + self._patience_s, FIRST_S
+        while True:
+            reasons: list[NoAnswer] = []
+            for member in members:
+                watch.check()
+                try:
+                    return self._heard(member, ask)
+                except NoAnswer as reason:
+                    log.warning("%s: %s", member.server.url, reason)
+                    member.rests_until, member.heard = time.monotonic() + pause, 0.0
+                    reasons.append(reason)
+            asked_for = [reason.retry_s for reason in reasons if reason.retry_s is not None]
+            wait = max(pause, min(asked_for, default=0.0))
+            if time.monotonic() + wait > deadline:
+                raise ServerAway(
+                    f"the vLLM server does not answer ({reasons[-1]}); try again when it is back"
+                ) from None
+            watch.tell(TRYING)
+            _rest(wait, watch)
+            pause = min(LONGEST_S, pause * GROWTH)
+
+    def _heard(self, member: _Member, ask: Callable[[VllmServer], T]) -> T:
+        """The answer of one server, which after a silence must first say that it runs what it ran."""
+        try:
+            if self._expected is not None and time.monotonic() - member.heard > STALE_S:
+                self._compare(member.server.served(), self._expected)
+            answer = ask(member.server)
+        except ServerChanged:
+            self._changed()
+            raise
+        member.heard, member.rests_until = time.monotonic(), 0.0
+        return answer
+
+    def _compare(self, now: Served, before: Served) -> None:
+        if not now.is_same(before):
+            raise ServerChanged(
+                f"the vLLM server runs {public_name(now.id)} with a window of {now.window} now, and ran "
+                f"{public_name(before.id)} with {before.window}; start again, or select the model anew"
+            )
+
+    def _changed(self) -> None:
+        with self._lock:
+            is_first, self._has_changed = not self._has_changed, True
+        if is_first:
+            self.on_change()
+
+
+def _rest(seconds: float, watch: Watch) -> None:
+    """Waits, and looks whether to stop."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        watch.check()
+        time.sleep(min(left, 0.05))
+
+
+def _unbroken(parts: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    count = 0
+    try:
+        for part in parts:
+            count += 1
+            yield part
+    except NoAnswer as reason:
+        raise ServerAway(f"the vLLM server's stream broke after {count} parts ({reason}); run it again") from None

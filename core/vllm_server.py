@@ -1,0 +1,221 @@
+"""One vLLM server over HTTP: what it is, and single requests to it, each tried once.
+
+Knows vLLM's routes and shapes (0.32) and its errors; knows nothing of prompts, schemas or of
+other servers. Every method may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from core.owner import Unavailable
+from core.public import pathless
+from core.request import RequestError
+from core.wording import shown
+
+CONNECT_S = 5.0
+#: Silence after which a request is given up. The first of a CPU server takes 20 s.
+SILENCE_S = 300.0
+#: Answers after which the same request may be sent again: it was not taken, or not finished.
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class ServerAway(Unavailable):
+    """The server does not answer, or not now; the message is one line for people."""
+
+
+class ServerChanged(Unavailable):
+    """The server answers, and runs another model than the one that was found there."""
+
+
+class ServerRefused(Unavailable):
+    """The server takes a request for wrong, or is none of vLLM's; the message has the reason."""
+
+
+class NoAnswer(Exception):
+    """One try without an answer: another one may have it, in `retry_s` at the earliest where the server says so."""
+
+    def __init__(self, reason: str, retry_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_s = retry_s
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server runs."""
+
+    id: str  # the name that requests give
+    root: str  # where its weights come from: a folder of the server, or a hub id
+    window: int
+    version: str
+
+    def is_same(self, other: Served) -> bool:
+        return (self.id, self.root, self.window) == (other.id, other.root, other.window)
+
+
+def checked_url(text: str) -> str:
+    """The address without a path. Raises `RequestError`."""
+    parts = urlsplit(text.strip())
+    try:
+        is_whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:  # a port that is none
+        is_whole = False
+    if not is_whole or parts.path.strip("/") not in ("", "v1") or parts.query or parts.fragment:
+        raise RequestError(f"url {shown(_bare(parts))} is no server's address; use http://HOST:PORT")
+    if parts.username or parts.password:
+        raise RequestError("a url with a user's name in it would be shown with it; give the key as --server-key")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _bare(parts: Any) -> str:
+    """The address as it was given, without the name and password that it may hold."""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+class VllmServer:
+    """A server by its address; `key` is what its own `--api-key` asks for."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        self.url = checked_url(url)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None)
+        limits = httpx.Limits(max_connections=None)
+        # A proxy of the environment is for the way out, not for a server that was named.
+        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False)
+
+    def served(self) -> Served:
+        """Raises `NoAnswer`, `ServerRefused`."""
+        models = self._get("/v1/models").get("data") or []
+        base = next((model for model in models if isinstance(model, dict) and not model.get("parent")), None)
+        try:
+            found = Served(
+                str(base["id"]), str(base.get("root") or base["id"]), int(base["max_model_len"]), self._version()
+            )
+        except (TypeError, KeyError, ValueError):
+            raise ServerRefused(f"the server at {self.url} is no vLLM: it names no model with a window") from None
+        return found
+
+    def tokens(self, model: str, text: str) -> list[int]:
+        """The server's own ids of a text. Raises as `served` does."""
+        asked = {"model": model, "prompt": text, "add_special_tokens": False}
+        found = self._post("/tokenize", asked).get("tokens")
+        if not isinstance(found, list):
+            raise ServerRefused("the vLLM server does not say how it tokenises; update it to 0.32 or later")
+        return found
+
+    def completions(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """One answer. Raises `NoAnswer`, `ServerRefused`, `ServerChanged`."""
+        return self._post("/v1/completions", body)
+
+    @contextmanager
+    def stream(self, body: Mapping[str, Any]) -> Iterator[Iterator[dict[str, Any]]]:
+        """The parts of a streamed answer, as they come; leaving the block ends the request on the server too.
+
+        Raises as `completions` does; the iterator raises `NoAnswer` where the stream breaks.
+        """
+        with _told_as_no_answer(), self._client.stream("POST", "/v1/completions", json=dict(body)) as answer:
+            if answer.status_code != 200:
+                answer.read()
+                raise _refusal(answer)
+            yield _parts(answer)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _version(self) -> str:
+        try:
+            return str(self._get("/version").get("version") or "of unknown version")
+        except ServerRefused:  # a balancer in front may not pass it on
+            return "of unknown version"
+
+    def _get(self, path: str) -> dict[str, Any]:
+        with _told_as_no_answer():
+            return _object(self._client.get(path))
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        with _told_as_no_answer():
+            return _object(self._client.post(path, json=dict(body)))
+
+
+def _parts(answer: httpx.Response) -> Iterator[dict[str, Any]]:
+    """The data of server-sent events, up to the one that says that it was the last."""
+    for line in _lines(answer):
+        if not line.startswith("data:"):
+            continue
+        data = line.removeprefix("data:").strip()
+        if data == "[DONE]":
+            return
+        try:
+            part = json.loads(data)
+        except ValueError:
+            part = None
+        if not isinstance(part, dict):
+            raise NoAnswer("the stream holds something that is no JSON object")
+        if "error" in part:
+            raise NoAnswer(f"the stream ends with an error: {_reason(part)}")
+        yield part
+    raise NoAnswer("the stream ends in the middle")
+
+
+def _lines(answer: httpx.Response) -> Iterator[str]:
+    with _told_as_no_answer():
+        yield from answer.iter_lines()
+
+
+def _object(answer: httpx.Response) -> dict[str, Any]:
+    if answer.status_code != 200:
+        raise _refusal(answer)
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ServerRefused("the server's answer is no JSON object; is there a vLLM at this address?")
+    return found
+
+
+@contextmanager
+def _told_as_no_answer() -> Iterator[None]:
+    """What the wire raises, as `NoAnswer`."""
+    try:
+        yield
+    except httpx.TimeoutException:
+        raise NoAnswer(f"no answer within {SILENCE_S:g} s") from None
+    except (httpx.TransportError, httpx.StreamError) as error:
+        raise NoAnswer(type(error).__name__) from None
+    except httpx.DecodingError:
+        raise NoAnswer("an answer that cannot be unpacked") from None
+
+
+def _refusal(answer: httpx.Response) -> Exception:
+    status = answer.status_code
+    if status in _PASSING:
+        return NoAnswer(f"status {status}", _seconds(answer.headers.get("retry-after")))
+    try:
+        reason = _reason(answer.json())
+    except ValueError:
+        reason = ""
+    if status == 404 and "does not exist" in reason:
+        return ServerChanged("the vLLM server runs another model than before; start again, or select the model anew")
+    if status in (401, 403):
+        return ServerRefused("the vLLM server refuses the key; give its own as --server-key or VLLM_API_KEY")
+    return ServerRefused(f"the vLLM server refuses the request with status {status}{': ' * bool(reason)}{reason}")
+
+
+def _reason(data: Any) -> str:
+    """The server's own words on one line, without its folders."""
+    error = data.get("error") if isinstance(data, dict) else None
+    words = error.get("message") if isinstance(error, dict) else error
+    return " ".join(pathless(str(words or "")).split())[:200]
+
+
+def _seconds(text: str | None) -> float | None:
+    """Of a Retry-After header; None where there is none in seconds."""
+    return float(text) if text and text.isdecimal() else None
