@@ -11,7 +11,7 @@ import pytest
 from core.backend import TreeBatch
 from tests.fakes import lexicon
 from tests.vllm.record import asked, recorded
-from tests.vllm_server import HANG, VERSION, Fault, VllmServer
+from tests.vllm_server import HANG, VERSION, Fault, TinyServer
 
 EXCHANGES = {each["name"]: each for each in recorded()["exchanges"]}
 KEY = "secret"
@@ -23,7 +23,7 @@ SOMETIMES = {"mean_itl_ms"}
 
 @pytest.fixture(scope="module")
 def server(checkpoint):
-    with VllmServer(checkpoint("llama", "qwen"), "smollm2-135m", 8192, KEY, metrics=True) as server:
+    with TinyServer(checkpoint("llama", "qwen"), "smollm2-135m", 8192, KEY, metrics=True) as server:
         yield server
 
 
@@ -222,7 +222,7 @@ def test_a_server_is_slow_or_hangs(server, client, wait_s, outcome):
 
 
 def test_a_server_stops_in_the_middle_and_comes_back_as_another(checkpoint):
-    server = VllmServer(checkpoint("llama", "qwen")).start()
+    server = TinyServer(checkpoint("llama", "qwen")).start()
     port, body = server.port, ASKED | {"model": "tiny", "prompt": PROMPT, "max_tokens": 50, "stream": True}
     server.pace_s = 0.05
     try:

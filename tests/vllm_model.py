@@ -186,7 +186,7 @@ class TinyModel:
         if len(body.get("structured_outputs", {}).keys() & {"json", "regex", "choice"}) > 1:
             kinds = "('json', 'regex' or 'choice')"
             raise _of(f"You can only use one kind of constraints for structured outputs {kinds}.", "structured_outputs")
-        if best is not None and best > MOST_BEST:
+        if best is not None and best > MOST_BEST and not ids:
             raise _too_many("sample logprobs of", best, MOST_BEST, "logprobs")
         if ids and len(ids) > MOST_IDS:
             raise _too_many("logprob_token_ids of length", len(ids), MOST_IDS, "logprob_token_ids")

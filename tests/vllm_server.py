@@ -55,8 +55,8 @@ class Received:
     key: str
 
 
-class VllmServer:
-    """`with VllmServer(folder) as server:` listens on a loopback port, which it keeps over `stop` and `start`."""
+class TinyServer:
+    """`with TinyServer(folder) as server:` listens on a loopback port, which it keeps over `stop` and `start`."""
 
     def __init__(
         self, folder: Path, name: str = "tiny", window: int = 2048, key: str = "", metrics: bool = False
@@ -99,7 +99,7 @@ class VllmServer:
         """No request meets a fault that it was to meet."""
         self._faults.clear()
 
-    def start(self, **changed: Any) -> VllmServer:
+    def start(self, **changed: Any) -> TinyServer:
         """Listens; `changed`: another folder, name, window, key or version than before."""
         vars(self).update(changed)
         self._model = TinyModel(self.folder, self.window)
@@ -124,7 +124,7 @@ class VllmServer:
         self._thread.join(10)
         self._server = None
 
-    def __enter__(self) -> VllmServer:
+    def __enter__(self) -> TinyServer:
         return self.start()
 
     def __exit__(self, *_: Any) -> None:
