@@ -11,7 +11,8 @@ import pytest
 from core.backend import TreeBatch
 from tests.fakes import lexicon
 from tests.vllm.record import asked, recorded
-from tests.vllm_server import HANG, VERSION, Fault, TinyServer
+from tests.vllm_faults import HANG, Fault
+from tests.vllm_server import VERSION, TinyServer
 
 EXCHANGES = {each["name"]: each for each in recorded()["exchanges"]}
 KEY = "secret"

@@ -22,30 +22,15 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.serving import until
+from tests.vllm_faults import Fault, cut, failed
 from tests.vllm_model import Refusal, Step, TinyModel
 
 VERSION = "0.32.0"
 FINGERPRINT = "vllm-0.32.0-ca3b1106"
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What one request meets instead of its answer, or on the way to it."""
-
-    status: int = 0
-    retry_after: str = ""
-    page: str = ""  # HTML in place of vLLM's JSON: a balancer answers for itself
-    drops: bool = False  # the connection ends without an answer
-    cut_after: int | None = None  # parts of an answer's body that come whole; half of the next, and the connection ends
-    wait_s: float = 0.0  # before anything else; `HANG` for as long as the server runs
-    path: str = "/v1/completions"
-
-
-HANG = 3600.0
 
 
 @dataclass(frozen=True)
@@ -166,11 +151,11 @@ class TinyServer:
             transport.abort()
             await asyncio.sleep(0.01)  # it counts as gone in the loop's next round
         elif fault.status:
-            await _failed(fault)(scope, receive, send)
+            await failed(fault)(scope, receive, send)
         elif fault.cut_after is None:
             await self._routes(scope, receive, send)
         else:
-            await self._routes(scope, receive, _cut(fault.cut_after, send, transport))
+            await self._routes(scope, receive, cut(fault.cut_after, send, transport))
 
     @property
     def _routes(self) -> Starlette:
@@ -317,31 +302,6 @@ def _again(text: bytes, receive: Any) -> Any:
         return next(told, None) or await receive()
 
     return received
-
-
-def _cut(whole: int, send: Any, transport: Any) -> Any:
-    left = whole
-
-    async def sent(message: Any) -> None:
-        nonlocal left
-        if message["type"] != "http.response.body" or left > 0:
-            left -= message["type"] == "http.response.body"
-            await send(message)
-        elif left == 0:
-            left -= 1
-            half = message["body"][: len(message["body"]) // 2]
-            await send({"type": "http.response.body", "body": half, "more_body": True})
-            transport.close()
-
-    return sent
-
-
-def _failed(fault: Fault) -> Response:
-    headers = {"Retry-After": fault.retry_after} if fault.retry_after else {}
-    if fault.page:
-        return HTMLResponse(fault.page, fault.status, headers)
-    error = {"message": "told to fail", "type": "InternalServerError", "param": None, "code": fault.status}
-    return JSONResponse({"error": error}, fault.status, headers)
 
 
 async def _refused(request: Request, refusal: Refusal) -> Response:
