@@ -123,7 +123,7 @@ class VllmServer:
         with _told_as_no_answer(), self._client.stream("POST", "/v1/completions", json=dict(body)) as answer:
             if answer.status_code != 200:
                 answer.read()
-                raise _refusal(answer)
+                raise _refused(answer)
             yield _parts(answer)
 
     def close(self) -> None:
@@ -158,8 +158,8 @@ def _parts(answer: httpx.Response) -> Iterator[dict[str, Any]]:
             part = None
         if not isinstance(part, dict):
             raise NoAnswer("the stream holds something that is no JSON object")
-        if "error" in part:
-            raise NoAnswer(f"the stream ends with an error: {_reason(part)}")
+        if "error" in part:  # found out only now, with the status 200 before it
+            raise _refusal(_status(part), _reason(part))
         yield part
     raise NoAnswer("the stream ends in the middle")
 
@@ -171,7 +171,7 @@ def _lines(answer: httpx.Response) -> Iterator[str]:
 
 def _object(answer: httpx.Response) -> dict[str, Any]:
     if answer.status_code != 200:
-        raise _refusal(answer)
+        raise _refused(answer)
     try:
         found = answer.json()
     except ValueError:
@@ -194,14 +194,17 @@ def _told_as_no_answer() -> Iterator[None]:
         raise NoAnswer("an answer that cannot be unpacked") from None
 
 
-def _refusal(answer: httpx.Response) -> Exception:
-    status = answer.status_code
-    if status in _PASSING:
-        return NoAnswer(f"status {status}", _seconds(answer.headers.get("retry-after")))
+def _refused(answer: httpx.Response) -> Exception:
     try:
         reason = _reason(answer.json())
     except ValueError:
         reason = ""
+    return _refusal(answer.status_code, reason, _seconds(answer.headers.get("retry-after")))
+
+
+def _refusal(status: int, reason: str, retry_s: float | None = None) -> Exception:
+    if status in _PASSING:
+        return NoAnswer(f"status {status}", retry_s)
     if status == 404 and "does not exist" in reason:
         return ServerChanged("the vLLM server runs another model than before; start again, or select the model anew")
     if status in (401, 403):
@@ -214,6 +217,13 @@ def _reason(data: Any) -> str:
     error = data.get("error") if isinstance(data, dict) else None
     words = error.get("message") if isinstance(error, dict) else error
     return " ".join(pathless(str(words or "")).split())[:200]
+
+
+def _status(part: Mapping[str, Any]) -> int:
+    """Of an error in a stream; one that names none is the server's own fault."""
+    error = part["error"]
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) else 500
 
 
 def _seconds(text: str | None) -> float | None:
