@@ -9,9 +9,11 @@ from functools import partial
 from tempfile import TemporaryDirectory
 
 from core import zero_gpu  # before whatever initialises CUDA
+from core.address import AddressError, is_url, servers
 from core.catalog import Catalog
 from core.flags import flags
 from core.guard import exposure
+from core.model_flags import load_options
 from core.models import ModelNotFound, require_known
 from core.presets import PresetError, load_presets
 from core.recordings import load_recordings
@@ -32,7 +34,9 @@ def main() -> None:
     start_log(given.log_text)
     if warning := exposure(given.host, given.api_key):
         log.warning(warning)
-    if given.model != "none":
+    if is_url(given.model):
+        servers(given.model)
+    elif given.model != "none":
         require_known(given.model)
     if given.mcp:
         require_mcp()
@@ -47,9 +51,7 @@ def main() -> None:
     start = partial(
         resident.start,
         given.model,
-        backend=given.backend,
-        dtype=given.dtype,
-        offline=given.offline,
+        **load_options(given),
         cache_entries=given.cache_entries,
         cache_bytes=given.cache_bytes,
         queue=given.queue,
@@ -76,5 +78,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (ModelNotFound, PresetError) as error:
+    except (ModelNotFound, PresetError, AddressError) as error:
         sys.exit(f"error: {error}")

@@ -9,7 +9,8 @@ from typing import Any
 
 from core.backend import BackendMissing
 
-NAMES = ("auto", "torch", "mlx")
+#: `vllm` is a server, and no backend of this process.
+NAMES = ("auto", "torch", "mlx", "vllm")
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,11 @@ class Candidate:
 def candidates(name: str) -> Iterator[Candidate]:
     """What `name` stands for, in the order in which it is to be tried. Raises `BackendMissing`.
 
-    `auto` is MLX on Apple silicon and then torch, torch elsewhere; a name is that backend and no other.
+    `auto` is MLX on Apple silicon and then torch, torch elsewhere; a name is that backend and no other. One that
+    runs in this process: `vllm` does not.
     """
+    if name == "vllm":
+        raise BackendMissing("backend vllm is a server; give its address, such as --url http://127.0.0.1:8000")
     if name not in NAMES:
         raise BackendMissing(f"backend {name!r} is not there; use {', '.join(NAMES[:-1])} or {NAMES[-1]}")
     if name == "mlx":

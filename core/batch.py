@@ -21,8 +21,10 @@ from typing import Any, BinaryIO, get_args
 
 from filelock import FileLock, Timeout
 
-from core.engine import Engine, default_of
-from core.models import ModelNotFound, ProgressBar
+from core.address import is_url
+from core.engine import Engine
+from core.model_flags import add_model_flags, loaded
+from core.models import ModelNotFound
 from core.prompt import PROMPT_VERSION, Style
 from core.request import Request
 from core.result import Prior, ReadingKind, Result, Scoring
@@ -34,6 +36,8 @@ CHUNK_ROWS = 64
 MOST_ROWS = 100_000
 #: How long an interrupted run waits for the pass in hand: a thread that dies inside one takes the process along.
 PATIENCE_S = 10.0
+#: How long a server may be away, as while it restarts, before that ends the run.
+SERVER_PATIENCE_S = 300.0
 
 EPILOG = """\
 the output has one JSON line per row, in the order of the input:
@@ -274,16 +278,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSON lines; is appended to")
     parser.add_argument("--restart", action="store_true", help="begin anew: what the output holds goes")
     parser.add_argument("--size", type=int, default=CHUNK_ROWS, metavar="N", help="rows at once (%(default)s)")
-    names = "a name of python -m core.models, a hub id or a path"
-    parser.add_argument("--model", default=default_of("MODEL"), metavar="NAME", help=names)
-    parser.add_argument("--backend", default=default_of("BACKEND"))
-    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
+    add_model_flags(parser)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--scoring", default="identify", choices=get_args(Scoring))
     parser.add_argument("--prior", default="none", choices=get_args(Prior))
     parser.add_argument("--style", default="pretty", choices=get_args(Style))
     parser.add_argument("--reading", default="complete", choices=get_args(ReadingKind))
-    parser.add_argument("--offline", action="store_true", help="ask no network")
     return parser
 
 
@@ -307,10 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.restart,
             given.style,
         )
-        with ProgressBar() as bar:
-            engine = Engine.load(
-                given.model, backend=given.backend, dtype=given.dtype, offline=given.offline, progress=bar.show
-            )
+        engine = loaded(given, **({"patience_s": SERVER_PATIENCE_S} if is_url(given.model) else {}))
         tally = watched(engine, job)
     except (ValueError, RuntimeError, ModelNotFound) as error:  # a device's too: the finished rows are kept
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)

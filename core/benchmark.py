@@ -16,11 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from core.engine import Engine, default_of
+from core.engine import Engine
 from core.figures import ms_text, ratio_text
 from core.grammar import MODES, Mode
 from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible, leave
-from core.models import ModelNotFound, ProgressBar
+from core.model_flags import add_model_flags, loaded
+from core.models import ModelNotFound
 from core.plot import picture, require_plotting
 from core.presets import Preset, known_presets, preset_file
 from core.report import Report, Setting, json_line
@@ -105,11 +106,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="a line for each race")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture of --scaling: .png or .svg")
     parser.add_argument("--markdown", action="store_true", help="print the table for a README")
-    names = "a name of python -m core.models, a hub id or a path"
-    parser.add_argument("--model", default=default_of("MODEL"), metavar="NAME", help=names)
-    parser.add_argument("--backend", default=default_of("BACKEND"))
-    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
-    parser.add_argument("--offline", action="store_true", help="ask no network")
+    add_model_flags(parser)
     return parser
 
 
@@ -168,7 +165,7 @@ def _measured(given: argparse.Namespace) -> int:
         rounds=given.rounds,
         style=given.style or STYLES[0],
     )
-    return _races(_loaded(given), plan, given)
+    return _races(loaded(given), plan, given)
 
 
 def _inputs(given: argparse.Namespace, kind: str) -> list[Path]:
@@ -200,22 +197,11 @@ def _check_outputs(given: argparse.Namespace, inputs: Sequence[Path]) -> None:
         seen[place] = option
 
 
-def _loaded(given: argparse.Namespace, backend: str = "") -> Engine:
-    with ProgressBar() as bar:
-        return Engine.load(
-            given.model,
-            backend=backend or given.backend,
-            dtype=given.dtype,
-            offline=given.offline,
-            progress=bar.show,
-        )
-
-
 def _scaling(given: argparse.Namespace) -> int:
     if given.plot:
         require_plotting(given.plot)
     (head,) = given.heads or (SWEPT_HEAD,)
-    engine = _loaded(given)
+    engine = loaded(given)
     cases, left_out = cases_of(engine, given.scaling, head)
     plan = Benchmark(cases, given.modes or SWEPT_MODES, (head,), given.rounds, is_interleaved=True)
     return _races(engine, plan, given, partial(Sweep, axis=given.scaling, left_out=left_out))
@@ -225,12 +211,12 @@ def _one_preset(given: argparse.Namespace, preset: Preset, name: str) -> int:
     if given.micro:
         from core import micro  # here: it imports torch
 
-        micro.report_parts(_loaded(given, "torch"), preset, name, given.rounds)
+        micro.report_parts(loaded(given, backend="torch"), preset, name, given.rounds)
         return 0
     from core import page_overhead  # here: --help needs none of it
 
     page_overhead.require_browser()
-    return page_overhead.report_overhead(_loaded(given), preset, name, given.rounds, *(given.modes or ()))
+    return page_overhead.report_overhead(loaded(given), preset, name, given.rounds, *(given.modes or ()))
 
 
 def _races(

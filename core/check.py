@@ -18,8 +18,10 @@ from typing import Any
 from core import aptitude, conformance
 from core.backend import BackendMissing, ModelUnsupported
 from core.conformance import Check, Verdict
-from core.engine import Engine, default_of
-from core.models import ModelError, ModelNotFound, ProgressBar
+from core.engine import Engine
+from core.model_flags import add_model_flags, loaded
+from core.models import ModelError
+from core.owner import Unavailable
 from core.prompt import ChatFormat, literal
 from core.review import FieldReview, Piece, Review, Sizes, review
 from core.schema import StructuredSchema
@@ -48,13 +50,9 @@ LEGEND = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m core.check", description=__doc__)
-    names = "a name of python -m core.models, a hub id or a path"
-    parser.add_argument("model", nargs="?", default=default_of("MODEL"), metavar="MODEL", help=names)
+    add_model_flags(parser, is_positional=True)
     parser.add_argument("--schema", metavar="PLACE", help=f"review this schema instead: {PLACES}")
     add_on_unsupported(parser)
-    parser.add_argument("--backend", default=default_of("BACKEND"))
-    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
-    parser.add_argument("--offline", action="store_true", help="ask no network")
     parser.add_argument("--fast", action="store_true", help="leave out the labelled rows")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args(arguments)
@@ -64,16 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asked = read_schema(given.schema, given.on_unsupported) if given.schema else None
         if asked:
             print_remarks(asked[0])
-        with ProgressBar() as bar:
-            engine = Engine.load(
-                given.model, backend=given.backend, dtype=given.dtype, offline=given.offline, progress=bar.show
-            )
+        engine = loaded(given)
         if asked:
             return print_review(engine, *asked, given.json)
         return print_suite(
             engine, {name: CHECKS[name] for name in CHECKS if not (given.fast and name in SLOW)}, given.json
         )
-    except (ValueError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
+    except (ValueError, ModelError, BackendMissing, ModelUnsupported, Unavailable) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

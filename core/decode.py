@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import get_args
 
 from core.backend import BackendMissing, ModelUnsupported
-from core.engine import Engine, default_of
-from core.models import ModelError, ModelNotFound, ProgressBar
+from core.model_flags import add_model_flags, loaded
+from core.models import ModelError
+from core.owner import Unavailable
 from core.prompt import Style
 from core.result import Prior, Scoring
 from core.schema_file import PLACES, add_on_unsupported, print_remarks, read_schema
@@ -24,10 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("schema", metavar="SCHEMA", help=PLACES)
     parser.add_argument("--text", help="what is to be decided, if not the preset's text; - reads standard input")
     add_on_unsupported(parser)
-    names = "a name of python -m core.models, a hub id or a path"
-    parser.add_argument("--model", default=default_of("MODEL"), help=names)
-    parser.add_argument("--backend", default=default_of("BACKEND"))
-    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
+    add_model_flags(parser)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument(
         "--style", default="pretty", choices=get_args(Style), help="of the JSON that the prompt asks for"
@@ -37,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--reading", default="auto", choices=["auto", *READINGS], help="read everything, or what proves the winner"
     )
-    parser.add_argument("--offline", action="store_true", help="ask no network")
     given = parser.parse_args(arguments)
     try:
         schema, context = read_schema(given.schema, given.on_unsupported)
@@ -46,10 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not context:
             parser.error(f"{given.schema} has no text of its own; give --text")
         print_remarks(schema)
-        with ProgressBar() as bar:
-            engine = Engine.load(
-                given.model, backend=given.backend, dtype=given.dtype, offline=given.offline, progress=bar.show
-            )
+        engine = loaded(given)
         result = engine.run_parallel(
             context,
             schema,
@@ -59,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             prior=given.prior,
             complete=READINGS.get(given.reading),
         )
-    except (ValueError, ArithmeticError, ModelError, ModelNotFound, BackendMissing, ModelUnsupported) as error:
+    except (ValueError, ArithmeticError, ModelError, BackendMissing, ModelUnsupported, Unavailable) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 
 from core.api_key import ApiKey
-from core.backends import NAMES
-from core.engine import default_of
+from core.model_flags import add_model_flags
 from core.plans import MAX_BYTES, MAX_ENTRIES
 
 #: Requests that wait beside the one that runs. The page's and those of REST wait in one queue.
@@ -19,10 +18,7 @@ MOST_SECONDS = 86_400.0
 def flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Parallel constrained decoding beside streamed JSON, in a browser.")
     # A Space passes no flags; PCD_* and Gradio's own variable are its way to choose.
-    names = "a name of python -m core.models, a hub id, a path, or none"
-    parser.add_argument("--model", default=default_of("MODEL"), help=names)
-    parser.add_argument("--backend", default=default_of("BACKEND"), choices=NAMES)
-    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
+    add_model_flags(parser, or_none=True)
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME") or _usual_host())
     parser.add_argument("--port", type=_port, default=7860)
     folder = "a folder of .gguf files and Hugging Face folders that a client may select"
@@ -31,14 +27,13 @@ def flags() -> argparse.ArgumentParser:
     parser.add_argument("--cache-entries", type=_count, default=MAX_ENTRIES, metavar="N", help=kept)
     size = "and their bytes at most (%(default)s)"
     parser.add_argument("--cache-bytes", type=_count, default=MAX_BYTES, metavar="N", help=size)
-    parser.add_argument("--offline", action="store_true", help="ask no network at all")
     tools = "serve the page's endpoints as tools for MCP too, at /gradio_api/mcp/; needs the package mcp"
     is_tool = os.environ.get("GRADIO_MCP_SERVER", "").lower() == "true"
     parser.add_argument("--mcp", action="store_true", default=is_tool, help=tools)
     parser.add_argument("--queue", type=_count, default=QUEUE, metavar="N", help="requests that may wait (%(default)s)")
     limit = "seconds that a request may take, waiting included; without it, until it is done or its client is gone"
     parser.add_argument("--timeout", type=_seconds, metavar="S", help=limit)
-    key = "guards page and REST; others on this machine see a flag with ps, so better set PCD_API_KEY"
+    key = "guards page and REST; others on this machine see a flag with ps, so better set PCD_API_KEY; no server's key"
     # An empty variable is none: a Space's secret that was taken back.
     kept = os.environ.get("PCD_API_KEY") or None
     parser.add_argument("--api-key", type=_key, default=kept, metavar="KEY", help=key)

@@ -28,6 +28,8 @@ class Cancelled(Exception):
 class Unavailable(RuntimeError):
     """Work that is not done though nothing is wrong with it; the message is one line for people."""
 
+    is_passing = True  # it may be done later, though nobody does anything about it
+
 
 class QueueFull(Unavailable):
     """As many jobs wait as may."""

@@ -1,4 +1,4 @@
-"""What anybody may read who can ask the service or open the page: no path of the server."""
+"""What anybody may read who can ask the service or open the page: no path of this server, no address of another."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from core.address import ADDRESS, is_url
 from core.trace import Event, RunEnded, RunStarted
 
 #: An absolute path: in quotes, or as far as folders go and to the next space. Its last part is the group that matches.
@@ -14,16 +15,24 @@ _PATH = re.compile(
     r"""|(?<![\w'"/\\.])(?:~|[A-Za-z]:)?[/\\](?:[^'"/\\,;:\n]+[/\\])*([^\s'"/\\]+)"""
 )
 
+#: In the place of addresses, of one or several.
+A_SERVER = "a vLLM server"
+
 
 def public_name(model: str) -> str:
-    """A model's name for clients: of a path only its last part."""
+    """A model's name for clients: of a path only its last part, of a server's address nothing."""
+    if is_url(model):
+        return A_SERVER
     is_path = model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).expanduser().exists()
     return Path(model).expanduser().absolute().name if is_path else model
 
 
 def pathless(text: str) -> str:
-    """The text with the last part of a path in the path's place: the server's folders are nobody's business."""
-    return _PATH.sub(lambda match: match[1] or match[2], text)
+    """The text with the last part of a path in the path's place: the server's folders are nobody's business.
+
+    Nor is where its model runs.
+    """
+    return _PATH.sub(lambda match: match[1] or match[2], ADDRESS.sub(A_SERVER, text))
 
 
 def public_text(text: str, model: str | None) -> str:

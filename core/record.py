@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from core.engine import Engine, default_of
+from core.engine import Engine
 from core.figures import ms_text, ratio_text
 from core.grammar import MODES, Mode
 from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible, leave
-from core.models import ModelNotFound, ProgressBar
+from core.model_flags import add_model_flags, loaded
+from core.models import ModelNotFound
 from core.presets import Preset, PresetError, known_presets, preset_file, with_changed
 from core.recordings import FOLDER, Recording, RecordingError, recording_file
 from core.trace import Event, Judged, Lane, LaneEnded, RunEnded, save
@@ -77,11 +78,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, default=FOLDER, metavar="FOLDER", help="assets/recordings, made if need be"
     )
-    names = "a name of python -m core.models, a hub id or a path (%(default)s)"
-    parser.add_argument("--model", default=MODEL, metavar="NAME", help=names)
-    parser.add_argument("--backend", default=default_of("BACKEND"))
-    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
-    parser.add_argument("--offline", action="store_true", help="ask no network")
+    add_model_flags(parser, MODEL)
     return parser
 
 
@@ -97,10 +94,7 @@ def _recorded(given: argparse.Namespace) -> int:
     """Reads and checks everything that needs no model, loads it and records; the exit status."""
     presets = _presets(sorted(known_presets()) if given.all else given.preset)
     _check_folder(given.output)
-    with ProgressBar() as bar:
-        engine = Engine.load(
-            given.model, backend=given.backend, dtype=given.dtype, offline=given.offline, progress=bar.show
-        )
+    engine = loaded(given)
     done: list[bool] = []
 
     def told() -> None:

@@ -18,7 +18,7 @@ from core.faults import told
 from core.grammar import GrammarError
 from core.model_cache import ModelError
 from core.models import ModelNotFound
-from core.owner import Cancelled, Closing, NotAnswered, QueueFull, TimedOut
+from core.owner import Cancelled, Closing, NotAnswered, QueueFull, TimedOut, Unavailable
 from core.prompt import PromptTooLong
 from core.request import RequestError
 from core.resident import Busy
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 Code = Literal[
     "invalid_json", "invalid_request", "cross_origin", "not_found", "unknown_model", "method_not_allowed",
     "payload_too_large", "schema_error", "native_error", "internal_error", "no_model", "busy", "queue_full",
-    "timed_out", "no_gpu", "shutting_down", "unknown_host", "unauthorized", "too_many_tries",
+    "timed_out", "no_gpu", "server_away", "shutting_down", "unknown_host", "unauthorized", "too_many_tries",
 ]  # fmt: skip
 
 #: Seconds after which a client may well try again.
@@ -48,6 +48,7 @@ _KNOWN: Sequence[tuple[type[Exception] | tuple[type[Exception], ...], int, Code]
     (TimedOut, 503, "timed_out"),
     (NotAnswered, 503, "no_gpu"),
     ((Closing, Cancelled), 503, "shutting_down"),
+    (Unavailable, 503, "server_away"),  # after what is one of its kinds
 )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from core.address import is_url
 from core.backend import BackendMissing
 from core.engine import Engine
 from core.models import ModelNotFound, Progress, resolve
@@ -87,6 +88,8 @@ def load(
         )
     if backend == "mlx":
         raise BackendMissing("ZeroGPU has no MLX; use --backend torch, or leave it out")
+    if backend == "vllm" or is_url(name):
+        raise BackendMissing("on ZeroGPU no server is asked; choose other hardware for the Space, or another PCD_MODEL")
     found = resolve(name, offline=offline, accelerator=True, progress=progress)
     from core.engine_torch import TorchBackend
 

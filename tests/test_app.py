@@ -35,7 +35,7 @@ def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         (["app.py", "--dtype", "int8"], "invalid choice"),
         (["-m", "core.decode", "nowhere.json"], "No such file"),
         (["-m", "core.decode", "presets/fintech_fraud.json", "--model", "bogus"], "model 'bogus' is not known"),
-        (["-m", "core.decode", "presets/fintech_fraud.json", "--backend", "abacus"], "backend 'abacus' is not there"),
+        (["-m", "core.decode", "presets/fintech_fraud.json", "--backend", "abacus"], "invalid choice: 'abacus'"),
         (["-m", "core.models", "get", "bogus"], "model 'bogus' is not known"),
     ],
 )

@@ -67,7 +67,8 @@ def test_a_name_stands_for_backends_in_the_order_in_which_they_are_tried(machine
         ("torch", True, ("mlx",), TORCH_MISSING),
         ("auto", False, ("mlx",), TORCH_MISSING),
         ("auto", True, (), "MLX is not installed and torch is not installed; pip install -r requirements.txt"),
-        ("cuda", False, ("torch",), "backend 'cuda' is not there; use auto, torch or mlx"),
+        ("cuda", False, ("torch",), "backend 'cuda' is not there; use auto, torch, mlx or vllm"),
+        ("vllm", False, ("torch",), "backend vllm is a server; give its address, such as --url http://"),
         ("", False, ("torch",), "backend '' is not there"),
     ],
 )

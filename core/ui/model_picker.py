@@ -50,7 +50,7 @@ class ModelPicker(gr.HTML):
             switching, status = resident.switching, resident.status
             note = model_note(status, switching)
             note = replace(note, text=public_text(note.text, resident.engine and resident.engine.model))
-            is_busy = status.state == "loading" or switching is not None
+            is_busy = any(one and one.state == "loading" and not one.waits for one in (status, switching))
             return json.dumps({"note": asdict(note), "active": active(), "busy": is_busy})
 
         async def here(_asked: object) -> str:

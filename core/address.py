@@ -1,0 +1,47 @@
+"""Addresses of vLLM servers, which stand where a model's name may: `http://HOST:PORT`, several with commas."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from core.wording import shown
+
+#: An address in a text, without what ends the sentence around it.
+ADDRESS = re.compile(r"https?://[^\s'\"()<>;]*[^\s'\"()<>;,.:]", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=://)[^/\s'\"]*@")
+
+
+class AddressError(ValueError):
+    """What is no server's address; the message is one line, without a password that was in it."""
+
+
+def is_url(name: str) -> bool:
+    """Whether a model's name is the address of a server, or several with commas."""
+    return name.strip().lower().startswith(("http://", "https://"))
+
+
+def servers(name: str) -> tuple[str, ...]:
+    """The addresses that a name stands for, each without a path. Raises `AddressError`."""
+    found = tuple(map(_checked, name.split(",")))
+    if twice := next((url for url in found if found.count(url) > 1), None):
+        raise AddressError(f"url {shown(twice)} is given twice; give each server once")
+    return found
+
+
+def without_login(text: str) -> str:
+    """The text without the user's name and password of a URL, for the log."""
+    return _LOGIN.sub("", text)
+
+
+def _checked(text: str) -> str:
+    parts = urlsplit(text.strip())
+    try:
+        is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none
+        is_whole = False
+    if not is_whole or parts.path.strip("/") not in ("", "v1") or parts.query or parts.fragment:
+        raise AddressError(f"url {shown(without_login(text.strip()))} is no server's address; use http://HOST:PORT")
+    if "@" in parts.netloc:
+        raise AddressError("a url with a user's name in it would be shown with it; give the key as --server-key")
+    return f"{parts.scheme}://{parts.netloc}"
