@@ -35,11 +35,11 @@ def without_login(text: str) -> str:
 
 
 def _checked(text: str) -> str:
-    parts = urlsplit(text.strip())
     try:
+        parts = urlsplit(text.strip())
         is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none
-        is_whole = False
+    except ValueError:  # a port that is none, half a bracket
+        parts, is_whole = urlsplit(""), False
     if not is_whole or parts.path.strip("/") not in ("", "v1") or parts.query or parts.fragment:
         raise AddressError(f"url {shown(without_login(text.strip()))} is no server's address; use http://HOST:PORT")
     if "@" in parts.netloc:

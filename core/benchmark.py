@@ -1,8 +1,8 @@
 """`python -m core.benchmark`: both lanes race on presets, and what they took is printed with its n.
 
 The command only: what is measured is in core/trials.py, what is made of it in core/figures.py
-and core/report.py. `--scaling` races requests of growing size; `--micro` and `--ui-overhead` measure
-something else instead.
+and core/report.py. `--scaling` races requests of growing size; `--micro`, `--ui-overhead` and `--throughput`
+measure something else instead.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from core.address import is_url
 from core.engine import Engine
 from core.figures import ms_text, ratio_text
 from core.grammar import MODES, Mode
 from core.interruption import INTERRUPTED, interrupted_by_sigterm, interruptible, leave
-from core.model_flags import add_model_flags, loaded
+from core.model_flags import add_model_flags, in_flight, loaded
 from core.models import ModelNotFound
 from core.plot import picture, require_plotting
 from core.presets import Preset, known_presets, preset_file
 from core.report import Report, Setting, json_line
 from core.scaling import AXES, Sweep, cases_of
+from core.throughput import report_throughput
 from core.trials import HEADS, STYLES, Benchmark, Case, Failure, Head, Series, Trial, check_names, check_rounds
 from core.whole_file import write_whole
 from core.wording import escaped
@@ -50,6 +52,8 @@ instead of races:
   --scaling fields|choices|context
                                  races of requests that grow; --modes, one of --heads, --plot FILE
   --ui-overhead [--preset NAME]  what a page that watches costs the baseline; one of --modes
+  --throughput LIST [--preset NAME]
+                                 rows a second on a vLLM server, for each number of requests in flight
 
 examples:
   python -m core.benchmark --model smollm2-135m --preset fintech_fraud --rounds 3
@@ -93,6 +97,8 @@ def parser() -> argparse.ArgumentParser:
     instead.add_argument("--micro", action="store_true", help="the engine's parts on one preset")
     instead.add_argument("--scaling", choices=list(AXES), help="a sweep of sizes")
     instead.add_argument("--ui-overhead", action="store_true", help="the same races with and without a page")
+    at_once = "rows a second for each number of requests in flight, as 1,8,64 (on a vLLM server)"
+    instead.add_argument("--throughput", type=_numbers, metavar="LIST", help=at_once)
     what = parser.add_mutually_exclusive_group()
     presets = "names of presets/ or paths of preset files, as a,b; all of presets/"
     what.add_argument("--preset", "--presets", type=_names, nargs="+", action="extend", metavar="LIST", help=presets)
@@ -114,19 +120,32 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = tuple(in_flight(number.strip()) for number in text.split(","))
+    if twice := next((number for number in numbers if numbers.count(number) > 1), None):
+        raise argparse.ArgumentTypeError(f"{twice} in flight is given twice; give each number once")
+    return numbers
+
+
 #: Options that a kind of measurement does not have, by the option that chooses it; `race` is chosen by none.
 UNUSED = {
     "race": ("plot",),
     "micro": ("request", "modes", "heads", "style", "json", "csv", "plot", "markdown"),
     "scaling": ("preset", "request", "style", "markdown"),
     "ui-overhead": ("request", "heads", "style", "json", "csv", "plot", "markdown"),
+    "throughput": ("request", "modes", "heads", "style", "json", "csv", "plot", "markdown", "in_flight"),
 }
 #: Options of which it takes one value and no more.
-SINGLE = {"micro": ("preset",), "scaling": ("heads",), "ui-overhead": ("preset", "modes")}
+SINGLE = {"micro": ("preset",), "scaling": ("heads",), "ui-overhead": ("preset", "modes"), "throughput": ("preset",)}
 
 
 def _kind(given: argparse.Namespace) -> str:
-    chosen = {"micro": given.micro, "scaling": given.scaling, "ui-overhead": given.ui_overhead}
+    chosen = {
+        "micro": given.micro,
+        "scaling": given.scaling,
+        "ui-overhead": given.ui_overhead,
+        "throughput": given.throughput,
+    }
     return next((kind for kind, is_chosen in chosen.items() if is_chosen), "race")
 
 
@@ -135,7 +154,7 @@ def _check_usage(given: argparse.Namespace, refuse: Callable[[str], NoReturn]) -
     kind = _kind(given)
     for option in UNUSED[kind]:
         if getattr(given, option):
-            refuse(f"--{option} is not for {'races' if kind == 'race' else '--' + kind}")
+            refuse(f"--{option.replace('_', '-')} is not for {'races' if kind == 'race' else '--' + kind}")
     try:
         check_names("baseline mode", given.modes or MODES, MODES)
         check_names("head", given.heads or HEADS, HEADS)
@@ -145,8 +164,10 @@ def _check_usage(given: argparse.Namespace, refuse: Callable[[str], NoReturn]) -
     for option in SINGLE.get(kind, ()):
         if len(getattr(given, option) or ()) > 1:
             refuse(f"--{kind} is for one of --{option}")
-    if kind == "micro" and given.backend not in ("auto", "torch"):
-        refuse("--micro measures parts of the torch backend; leave --backend out")
+    if kind == "micro" and (given.backend not in ("auto", "torch") or is_url(given.model)):
+        refuse("--micro measures parts of the torch backend; leave --backend and --url out")
+    if kind == "throughput" and not is_url(given.model):
+        refuse("--throughput is for a vLLM server, which takes several requests at a time; give its --url")
 
 
 def _measured(given: argparse.Namespace) -> int:
@@ -213,6 +234,8 @@ def _one_preset(given: argparse.Namespace, preset: Preset, name: str) -> int:
 
         micro.report_parts(loaded(given, backend="torch"), preset, name, given.rounds)
         return 0
+    if given.throughput:
+        return report_throughput(loaded(given), preset, name, given.rounds, given.throughput)
     from core import page_overhead  # here: --help needs none of it
 
     page_overhead.require_browser()

@@ -28,7 +28,7 @@ def add_model_flags(
     names = f"a name of python -m core.models, a hub id, {'a path, or none' if or_none else 'or a path'} (%(default)s)"
     which = parser.add_mutually_exclusive_group()
     if is_positional:
-        which.add_argument("model", nargs="?", default=usual, metavar="MODEL", help=names)
+        which.add_argument("model", nargs="?", default=usual, action=_Model, metavar="MODEL", help=names)
     else:
         which.add_argument("--model", default=usual, metavar="NAME", help=names)
     url = "instead of a model a vLLM server's http://HOST:PORT; of several, with commas or the flag again"
@@ -73,6 +73,16 @@ def _addresses(text: str) -> tuple[str, ...]:
         return servers(text)
     except AddressError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+class _Model(argparse.Action):
+    """A model without a flag: argparse sets its default wherever it finds none, also past a URL."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, given: argparse.Namespace, value: Any, flag: Any = None
+    ) -> None:
+        if not given.url:
+            given.model = value
 
 
 class _Url(argparse.Action):
