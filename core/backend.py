@@ -5,7 +5,7 @@ Ints, NumPy arrays and packed masks cross this border; tensors do not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -25,6 +25,7 @@ class ModelUnsupported(RuntimeError):
 Strategy = Literal["tree", "rows", "prompts"]
 #: Whose time it is: of this process beside the device, or of a client around the wire.
 Clock = Literal["engine", "client"]
+CLOCKS: Mapping[Clock, str] = {"engine": "engine time", "client": "client time around the wire"}
 
 
 @dataclass(frozen=True)

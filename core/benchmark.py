@@ -40,7 +40,8 @@ SWEPT_MODES: tuple[Mode, ...] = ("json", "schema")
 
 EPILOG = f"""\
 every preset gets a warm-up race that is thrown away, then one race per round, baseline mode and head;
-the lanes take turns in going first. Times are the engine's own, read when a race is over.
+the lanes take turns in going first. Times are the engine's own, read when a race is over;
+on a server they are the client's, around the wire, and a pass is a request.
   cold: the schema is compiled and the whole prompt is read anew by both lanes
   warm: both lanes start after the cached head; a race that found it driven out is run again
 

@@ -16,7 +16,7 @@ from core.trials import Failure, Head, Trial
 
 @dataclass(frozen=True)
 class Spread:
-    """One lane's engine time over several trials, in milliseconds."""
+    """One lane's time over several trials, in milliseconds."""
 
     median_ms: float
     p95_ms: float
@@ -41,8 +41,12 @@ class Summary:
     speed_up: float  # median ar time / median pcd time
     least_speed_up: float  # of one round
     largest_speed_up: float
-    pcd_passes: int
+    pcd_passes: int  # requests on a server
     ar_passes: int
+    pcd_sent_tokens: int | None  # of all prompts that a server was sent
+    ar_sent_tokens: int | None
+    pcd_queue_ms: float | None  # median, in the server's queue
+    ar_queue_ms: float | None
     prompt_tokens: int
     tree_tokens: int
     ar_tokens: int  # forced ones included
@@ -103,6 +107,9 @@ def summary_of(trials: Sequence[Trial], failures: int = 0) -> Summary:
     def count(name: str) -> int:
         return statistics.median_low(getattr(trial, name) for trial in trials)
 
+    def counted(name: str) -> int | None:
+        return None if getattr(first, name) is None else count(name)
+
     return Summary(
         preset=first.preset,
         mode=first.mode,
@@ -116,6 +123,10 @@ def summary_of(trials: Sequence[Trial], failures: int = 0) -> Summary:
         largest_speed_up=max(ratios),
         pcd_passes=count("pcd_passes"),
         ar_passes=count("ar_passes"),
+        pcd_sent_tokens=counted("pcd_sent_tokens"),
+        ar_sent_tokens=counted("ar_sent_tokens"),
+        pcd_queue_ms=_median(trial.pcd_queue_ms for trial in trials),
+        ar_queue_ms=_median(trial.ar_queue_ms for trial in trials),
         prompt_tokens=first.prompt_tokens,
         tree_tokens=count("tree_tokens"),
         ar_tokens=count("ar_tokens"),

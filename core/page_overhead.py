@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
+from core.backend import CLOCKS
 from core.figures import ms_text
 from core.interruption import INTERRUPTED, interruptible
 from core.report import Setting, json_line
@@ -53,7 +54,7 @@ class OverheadError(RuntimeError):
 class Lap:
     """The baseline's part of one race, watched or not."""
 
-    ms: float  # engine time
+    ms: float  # the ar lane's
     tokens: int
     text: str  # what it wrote
     cache: str  # state of the head that both lanes started from
@@ -340,7 +341,7 @@ def lines_of(overhead: Overhead) -> Iterator[str]:
     yield from (f"  {round_text(one)}" for one in overhead.rounds)
     verdict = "at most" if overhead.is_within else "MORE THAN"
     times = f"median headless {ms_text(overhead.headless_ms)} ms, under the page {ms_text(overhead.page_ms)} ms"
-    yield f"engine time of the ar lane: {times}: {overhead.ratio:.3f}, {verdict} {LIMIT}"
+    yield f"{CLOCKS[overhead.setting.clock]} of the ar lane: {times}: {overhead.ratio:.3f}, {verdict} {LIMIT}"
 
 
 def round_text(one: Round) -> str:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.backend import CLOCKS
 from core.figures import Spread, Summary
 from core.lines import PCD, by_size, crossings, size_text
 from core.wording import escaped
@@ -67,7 +68,7 @@ def figure_of(sweep: Sweep) -> Figure:
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axes.set_xlabel(sweep.growth.unit)
-    axes.set_ylabel("engine time, ms (median; bars: from the least to the 95th percentile)")
+    axes.set_ylabel(f"{CLOCKS[sweep.setting.clock]}, ms (median; bars: from the least to the 95th percentile)")
     axes.grid(which="major", alpha=0.3)
     # Below the axes, where it covers no point.
     figure.legend(*_keys(axes), loc="outside lower center", ncols=2, fontsize=8)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from core.backend import Clock, Strategy
 from core.contract import Wire
 from core.prompt import literal
 from core.result import CacheState, Decision, Prior, ReadingKind, Result, Scoring
@@ -36,6 +37,8 @@ class DecidedField(Reply):
     levels: int = Field(description="forks of the choices' tokens on the way to the value")
     candidate_mass: float = Field(description="probability that the model goes on with any choice at all")
     unread_mass: float = Field(description="at most this share belongs to choices that were not read")
+    unasked_tokens: int = Field(description="vocabulary tokens of its forks that a server was not asked for")
+    unasked_mass: float = Field(description="their probability is at most this")
 
     @classmethod
     def of(cls, decision: Decision, choices: Sequence[Choice] | None = None) -> DecidedField:
@@ -49,12 +52,17 @@ class DecidedField(Reply):
             levels=decision.levels[decision.winner],
             candidate_mass=decision.candidate_mass,
             unread_mass=decision.unread_mass,
+            unasked_tokens=decision.unasked,
+            unasked_mass=decision.unasked_mass,
         )
 
 
 class Metrics(Reply):
-    elapsed_ms: float = Field(description="engine time, the sum of the phases")
-    forward_passes: int
+    elapsed_ms: float = Field(description="the sum of the phases, by `clock`")
+    clock: Clock = Field(description="whose times these are: the engine's, or a client's around the wire to a server")
+    forward_passes: int = Field(description="of the model; with the client's clock, requests to the server")
+    sent_tokens: int | None = Field(description="of all prompts that a server was sent")
+    server_queue_ms: float | None = Field(description="in the server's own queue, where it says so")
     schema_cache_status: CacheState
     checkpoint_bytes: int = Field(description="what the cache holds for this schema")
     phases_ms: dict[str, float]
@@ -74,7 +82,7 @@ class Decoded(Reply):
     values: dict[str, Any]
     fields: list[DecidedField]
     metrics: Metrics
-    strategy: Literal["tree", "rows", "prompts"]
+    strategy: Strategy
     scoring: Scoring
     reading: ReadingKind
     prior: Prior
@@ -93,7 +101,10 @@ class Decoded(Reply):
         """`model`: the name for clients; `order`: of the choices of a field, where it is not the decision's."""
         metrics = Metrics(
             elapsed_ms=result.elapsed_ms,
+            clock=result.clock,
             forward_passes=result.passes,
+            sent_tokens=result.sent_tokens,
+            server_queue_ms=result.server_queue_ms,
             schema_cache_status=result.cache,
             checkpoint_bytes=result.caches.head_bytes,
             phases_ms=dict(result.phases),

@@ -13,10 +13,11 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from core.backend import CLOCKS, Clock
 from core.figures import Summary, ms_text, ratio_text, summaries
 from core.machine import machine_name, versions
 from core.trials import Benchmark, Failure, Trial
@@ -30,10 +31,10 @@ COLUMNS = 120
 #: What Markdown, as code hosts read it, makes something of in the middle of a line.
 MARKUP = frozenset("\\`*[]<>|&~$#@:!")
 
-#: What columns mean.
+#: What columns mean; whose the times are and what is counted, the setting tells.
 LEGEND = (
-    "ms: engine time, median of n races and 95th percentile (nearest rank). ratio: median AR / median PCD, and its "
-    "range over single rounds; * see the notes. passes: PCD/AR. tree: tokens that PCD read behind the prompt; reading: "
+    "ms: {clock}, median of n races and 95th percentile (nearest rank). ratio: median AR / median PCD, and its "
+    "range over single rounds; * see the notes. {calls}: PCD/AR. tree: tokens that PCD read behind the prompt; reading: "
     "all of the trie (complete), or what proved the winners (best-first). AR tokens: written (of them forced). "
     "JSON: AR texts that parse."
 )
@@ -41,6 +42,11 @@ RACE_LEGEND = (
     f"{LEGEND} valid: those that keep the schema. same: fields on which the lanes agree. right: fields as expected, "
     "PCD, AR."
 )
+
+#: A call of the model is a pass, or a request to a server.
+CALLS: Mapping[Clock, str] = {"engine": "passes", "client": "requests"}
+#: What stands of the setting beside each race in a table.
+SETTING_COLUMNS = ("date", "machine", "model", "device", "dtype", "clock")
 
 #: What a spreadsheet takes for a formula when a cell begins with it.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -59,6 +65,7 @@ class Setting:
     date: str  # ISO 8601, UTC
     versions: Mapping[str, str]
     pass_overhead: float | None  # what a pass costs beside its tokens, in tokens; None: not measured
+    clock: Clock = "engine"  # whose the times are
 
     @classmethod
     def here(cls, engine: Engine) -> Setting:
@@ -73,11 +80,13 @@ class Setting:
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             versions=versions(identity.backend),
             pass_overhead=engine.pass_overhead if math.isfinite(engine.pass_overhead) else None,
+            clock=identity.clock,
         )
 
     def lines(self) -> Iterator[str]:
         why = f" ({self.why})" if self.why else ""
-        yield f"{self.model}{why}, {self.backend} on {self.device}, {self.dtype}"
+        clock = f", {CLOCKS[self.clock]}" if self.clock != "engine" else ""
+        yield f"{self.model}{why}, {self.backend} on {self.device}, {self.dtype}{clock}"
         packages = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         yield f"{self.machine}; {self.date[:10]}; {packages}"
 
@@ -91,7 +100,7 @@ class Report:
     trials: tuple[Trial | Failure, ...]
     is_whole: bool  # False: stopped before its end
 
-    legend: ClassVar[str] = RACE_LEGEND
+    legend: ClassVar[str] = RACE_LEGEND  # with gaps for what the setting says
 
     @property
     def summaries(self) -> tuple[Summary, ...]:
@@ -122,7 +131,7 @@ class Report:
 
     def csv(self) -> str:
         """A line for each race, in the order in which they ran; those that failed have a message and no figures."""
-        setting = {name: getattr(self.setting, name) for name in ("date", "machine", "model", "device", "dtype")}
+        setting = {name: getattr(self.setting, name) for name in SETTING_COLUMNS}
         rows = [setting | _csv_row(trial) for trial in self.trials]
         known = [*setting, *(each.name for each in fields(Trial) if not each.name.endswith("_phases"))]
         phases = sorted({name: 0 for row in rows for name in row if name not in (*known, "message")}, key=_is_of_ar)
@@ -136,21 +145,27 @@ class Report:
         lines = [wrapped(escaped(line)) for line in self.setting.lines()]
         lines += [self.plan_line(), "", *self.plain_tables()]
         if self.summaries:
-            lines += [wrapped(self.legend)]
+            lines += [wrapped(self.legend_here)]
         lines += [wrapped(escaped(line)) for line in self.failed_lines()]
         return "\n".join(lines + self._unfinished())
 
     def markdown(self) -> str:
         """The README's table, with what it was measured on above it."""
         lines = [*map(markdown_text, self.setting.lines()), self.plan_line()]
-        headings = [column.heading for column in MARKDOWN]
-        table = [[column.cell(row) for column in MARKDOWN] for row in self.summaries]
+        columns = columns_of(MARKDOWN, self.setting.clock)
+        headings = [column.heading for column in columns]
+        table = [[column.cell(row) for column in columns] for row in self.summaries]
         rows = [headings, ["---"] * len(headings), *table]
         lines = ["; ".join(lines) + ".", "", *(f"| {' | '.join(row)} |" for row in rows)]
         if self.summaries:
-            lines.append("\n" + self.legend.replace("*", "\\*"))
+            lines.append("\n" + self.legend_here.replace("*", "\\*"))
         lines += [f"\n{markdown_text(line)}" for line in (*self.failed_lines(), *self._unfinished())]
         return "\n".join(lines)
+
+    @property
+    def legend_here(self) -> str:
+        clock = self.setting.clock
+        return self.legend.format(clock=CLOCKS[clock], calls=CALLS[clock])
 
     def plan_line(self) -> str:
         plan = self.benchmark
@@ -161,7 +176,7 @@ class Report:
     def plain_tables(self) -> Iterator[str]:
         """A table for each preset, with the columns of all of them equally wide."""
         rows = self.summaries
-        heading, *lines = aligned(rows, PLAIN)
+        heading, *lines = aligned(rows, columns_of(PLAIN, self.setting.clock))
         for case in self.benchmark.cases:
             mine = [(row, line) for row, line in zip(rows, lines, strict=True) if row.preset == case.name]
             if mine:
@@ -218,6 +233,10 @@ _MODE, _HEAD, _N = (Column(name, lambda row, name=name: str(getattr(row, name)))
 _READING = Column("reading", lambda row: ", ".join(row.readings))
 _NAMES = (_MODE, _HEAD, _READING)
 _PASSES = Column("passes", lambda row: f"{row.pcd_passes}/{row.ar_passes}", "passes PCD/AR")
+_SERVED = (
+    replace(_PASSES, title="requests", long_title="requests PCD/AR"),
+    Column("sent", lambda row: f"{_known(row.pcd_sent_tokens)}/{_known(row.ar_sent_tokens)}", "tokens sent PCD/AR"),
+)
 _TREE = Column("tree", lambda row: str(row.tree_tokens), "tree tokens")
 _WRITTEN = Column("AR tokens", lambda row: f"{row.ar_tokens} ({row.ar_forced})", "AR tokens (forced)")
 _JSON = Column("JSON", lambda row: f"{row.parsed}/{row.n}")
@@ -267,6 +286,17 @@ MARKDOWN = (
     _READING,
     Column("notes", lambda row: "; ".join(row.marks)),
 )
+
+
+def columns_of(columns: Sequence[Column], clock: Clock) -> tuple[Column, ...]:
+    """The columns, on a server with requests and the tokens that were sent in the place of passes."""
+    return tuple(
+        each for column in columns for each in (_SERVED if column is _PASSES and clock == "client" else (column,))
+    )
+
+
+def _known(count: int | None) -> str:
+    return "-" if count is None else str(count)
 
 
 def csv_cell(value: object) -> object:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from core.lines import crossings, verdict
-from core.report import LEGEND, SWEPT, Report, aligned, notes, wrapped
+from core.report import LEGEND, SWEPT, Report, aligned, columns_of, notes, wrapped
 from core.request import PromptTooLong, Request
 from core.synthetic import CHOICES_A_FIELD, schema_of_choices, schema_of_fields, text_of_tokens
 from core.trials import Case, Head
@@ -76,7 +76,7 @@ class Sweep(Report):
             yield f"left out, do not fit the model's window: {', '.join(map(str, self.left_out))}"
         yield ""
         rows = sorted(self.summaries, key=lambda row: (self.benchmark.modes.index(row.mode), row.size))
-        yield from (*aligned(rows, SWEPT), *notes(rows), "")
+        yield from (*aligned(rows, columns_of(SWEPT, self.setting.clock)), *notes(rows), "")
         for mode in self.benchmark.modes:
             yield wrapped(verdict(rows, mode, self.growth.unit))
         yield ""

@@ -1,6 +1,6 @@
 """Trials: planned races, one after the other, each measured from its own trace.
 
-A trial is engine time only: a race runs to its end before its events are read, so that nobody
+A trial is the lanes' time only: a race runs to its end before its events are read, so that nobody
 who watches takes time from it. Knows nothing of command lines, tables or pages.
 """
 
@@ -86,9 +86,9 @@ class Trial(Turn):
     cache: str  # state of the head prefix that both lanes started from: hit, miss, off, fallback
     strategy: str  # how the pcd lane read: tree, rows
     reading: str  # and what: complete, best-first
-    pcd_ms: float  # engine time, as all times here
+    pcd_ms: float  # by the engine's clock or, on a server, by the client's, as all times here
     ar_ms: float
-    pcd_passes: int
+    pcd_passes: int  # requests on a server
     ar_passes: int
     prompt_tokens: int  # head + context + tail
     tree_tokens: int  # nodes that the pcd lane has read behind the prompt
@@ -106,6 +106,10 @@ class Trial(Turn):
     ar_right: int
     pcd_phases: Mapping[str, float]  # milliseconds by phase
     ar_phases: Mapping[str, float]
+    pcd_sent_tokens: int | None = None  # of all prompts that a server was sent
+    ar_sent_tokens: int | None = None
+    pcd_queue_ms: float | None = None  # in the server's queue, where it says so
+    ar_queue_ms: float | None = None
 
     @property
     def speed_up(self) -> float:
@@ -257,6 +261,10 @@ def measured(turn: Turn, case: Case, events: Iterable[Event]) -> Trial:
         ar_right=against_expected.counts[Flag.SAME],
         pcd_phases=_phases(events, "pcd"),
         ar_phases=_phases(events, "ar"),
+        pcd_sent_tokens=pcd.sent_tokens,
+        ar_sent_tokens=ar.sent_tokens,
+        pcd_queue_ms=pcd.server_queue_ms,
+        ar_queue_ms=ar.server_queue_ms,
     )
 
 

@@ -22,7 +22,7 @@ import gradio as gr
 from starlette.routing import BaseRoute
 
 from core.api_key import ApiKey
-from core.backend import Identity
+from core.backend import Clock, Identity
 from core.compare import compare
 from core.grammar import MODES
 from core.owner import Job, Owner
@@ -40,6 +40,7 @@ from core.trace import (
     Lane,
     LaneEnded,
     LaneStarted,
+    Loading,
     PassEnded,
     PhaseEnded,
     RowCompared,
@@ -56,6 +57,8 @@ from core.ui.page import build
 HOSTILE = "<img src=x onerror=window.__pwned=1> ${window.__pwned=2} {{x}} \\u0041 C:\\new 👩‍🚀 שלום"
 INVENTED = ("__proto__", HOSTILE)
 MODEL, WHY = "scripted-1b", "no model: a script"
+SERVER = {"backend": "vllm", "device": "vLLM 0.32.0", "dtype": "as served"}
+AWAY = "the vLLM server does not answer; trying again"
 READY = Status("ready", message=f"{MODEL} ({WHY})")
 
 
@@ -94,10 +97,15 @@ class ScriptedEngine:
     why: str = WHY
     pass_overhead: float = 40.0
     time: Any = time
+    clock: Clock = "engine"  # client: as if its model were on a server
+    queue_ms: float | None = None  # in the server's queue, of each lane
+    away: threading.Event = field(default_factory=threading.Event)  # while set, the server does not answer
 
     @property
     def backend(self) -> SimpleNamespace:
         identity = Identity("script", "a script", "float32", 4096, 50_000, frozenset(), "tree", "script")
+        if self.clock == "client":
+            identity = replace(identity, clock=self.clock, strategy="prompts", **SERVER)
         return SimpleNamespace(identity=identity)
 
     def prepare(self, request: Request) -> SimpleNamespace:
@@ -141,6 +149,7 @@ class ScriptedEngine:
             backend="script",
             device="cpu",
             dtype="float32",
+            clock=self.clock,
         )
         return Owner().submit(lambda job: result)
 
@@ -161,6 +170,8 @@ class ScriptedRace:
         self.time = engine.time
         self.schema, self.style = request.schema, request.style
         self.cache = "hit" if request.cache else "off"
+        self.is_served = engine.clock == "client"
+        self.opening = "" if self.is_served and mode != "free" else "{"  # a server enforces the whole object
         self.finished = False
         self.cancelled = threading.Event()
         self.over = threading.Event()
@@ -231,6 +242,7 @@ class ScriptedRace:
                 temperature=request.temperature,
                 context=request.context,
                 style=request.style,
+                **self._served(),
             )
         )
         self._emit(WarmedUp(self._since_asked(), took_ms=12.5, when="run"))
@@ -259,6 +271,8 @@ class ScriptedRace:
         self._phases("pcd", scoring=1)
         self._phases("pcd", scoring=1)  # as where fields depend on others
         decisions = list(map(decide, self.schema))
+        if self.is_served:
+            decisions[0] = replace(decisions[0], unasked=1234, unasked_mass=0.0123)
         for decision, span in zip(decisions, layout(self.style).spans(members(decisions)), strict=True):
             self._values[decision.name] = decision.value
             self._emit(decided(decision, self._lane_ms(), span, path_of(decision, self.style)))
@@ -270,20 +284,21 @@ class ScriptedRace:
             tokens=3 * len(self.schema),
             text=canonical(self.schema, self.style),
             returned=returned(self.schema, decisions),
+            **self._sent(len(passes) * len(self.request.context)),
         )
 
     def _baseline(self) -> None:
         self._work("ar", self.engine.pass_ms / 2)
         self._emit(PassEnded(self._lane_ms(), "ar", passes=1, tokens=len(self.request.context)))
         self._phases("ar", prefill=1)
-        written, how, times = "{", "closed", []
+        written, how, times = self.opening, "closed", []
         passes, forced = 1, 0
         whole = canonical(self.schema, self.style) if self.mode == "schema" else baseline(self.schema, self.style)
-        for tokens, text in enumerate(pieces(whole[1:]), start=1):
-            is_forced = self.mode == "schema" and tokens % 3 != 0
+        for tokens, text in enumerate(pieces(whole[len(written) :]), start=1):
+            is_forced = self.mode == "schema" and tokens % 3 != 0 and not self.is_served
             if not is_forced:
                 self._work("ar", self.engine.token_ms)
-            passes, forced = passes + (not is_forced), forced + is_forced
+            passes, forced = passes + (not is_forced and not self.is_served), forced + is_forced
             written += text
             times.append(self._lane_ms())
             self._written_ms = times[-1]
@@ -295,6 +310,7 @@ class ScriptedRace:
         self._phases("ar", decode=0.9, mask=0.08, detokenise=0.02)
         rate = (len(times) - 1) / (times[-1] - times[0]) * 1000
         counts = {"passes": passes, "tokens": len(times), "forced": forced}
+        counts |= self._sent(len(self.request.context))
         self._end_lane("ar", how, text=written, first_token_ms=times[0], tokens_per_s=rate, **counts)
         self._compare(written, finished=True)
 
@@ -323,6 +339,23 @@ class ScriptedRace:
                 raise Stopped
             self.time.sleep(min(left, 0.05))
             self._emit(Tick(self._lane_ms(), lane))
+            self._wait_for_server(lane)
+
+    def _wait_for_server(self, lane: Lane) -> None:
+        while self.engine.away.is_set():
+            if self.cancelled.is_set():
+                raise Stopped
+            self._emit(Loading(self._since_asked(), AWAY, None))
+            self.time.sleep(0.05)
+            self._emit(Tick(self._lane_ms(), lane))
+
+    def _served(self) -> dict[str, Any]:
+        """What a run on a server says of itself."""
+        given = {**SERVER, "clock": self.engine.clock, "strategy": "prompts", "opening": self.opening}
+        return given if self.is_served else {}
+
+    def _sent(self, tokens: int) -> dict[str, Any]:
+        return {"sent_tokens": tokens, "server_queue_ms": self.engine.queue_ms} if self.is_served else {}
 
     def _phases(self, lane: Lane, **shares: float) -> None:
         """Tells the lane's time since the last phase, cut by these shares of it."""

@@ -35,7 +35,7 @@ function drawCard(pen, events, recorded, colors) {
   line(148);
   say('PCD', edge, 200, 26, 'pcd', { weight: 650, room: column });
   say(laneTime(lanes.pcd), edge, 268, 60, 'text', { weight: 650, room: column });
-  say(counted(lanes.pcd.passes, 'pass', 'passes'), edge, 306, 22, 'quiet', { room: column });
+  say(countsOf(run, lanes.pcd), edge, 306, 22, 'quiet', { room: column });
   say('baseline ÷ PCD', middle, 200, 22, 'quiet', { align: 'center', room: 300 });
   say(end?.speed_up == null ? MISSING : factor(end.speed_up), middle, 268, 60, 'text', { weight: 650, align: 'center', room: 300 });
   say('n = 1', middle, 306, 22, 'quiet', { align: 'center', room: 300 });
@@ -48,10 +48,10 @@ function drawCard(pen, events, recorded, colors) {
     `${run.model}, ${run.dtype}`,
     [`${run.backend} on ${run.device}`, run.machine].filter(Boolean).join(', '),
     `Baseline mode ${run.mode} (${MODES.get(run.mode) ?? MISSING}), ${jsonStyle(run.style)}, greedy; prefix cache ${run.cache}`,
-    `${run.date.slice(0, 10)}; order ${run.order.map((lane) => LANE_NAMES[lane]).join(' then ')}; engine time, waiting and warm-up not in it`,
+    `${run.date.slice(0, 10)}; order ${run.order.map((lane) => LANE_NAMES[lane]).join(' then ')}; ${clockOf(run)}, waiting and warm-up not in it`,
   ].forEach((text, i) => say(text, edge, 420 + 34 * i, 22, i ? 'quiet' : 'text'));
   line(544);
-  say('One run, one user, this device. The factor depends on the baseline and its mode.', edge, 580, 19, 'text');
+  say(`One run, one user, this ${isServed(run) ? 'server' : 'device'}. The factor depends on the baseline and its mode.`, edge, 580, 19, 'text');
   say('Values are allowed ones, not proved right; shares are not calibrated.', edge, 608, 19, 'text');
 }
 

@@ -1,4 +1,4 @@
-// Both lanes' clocks: the last engine time received, never past it, never backwards.
+// Both lanes' clocks: the last time of theirs that was received, never past it, never backwards.
 // Drawn when a message comes and not for each frame of the screen: a browser that paints
 // beside the engine takes time from it.
 

@@ -20,12 +20,13 @@ function snippetsOf(run, { address, mcp }) {
   const model = `The server decides with the model that it runs then; this run is of ${run.model}.`;
   const flat = run.source && run.source !== 'fields' && 'The schema was imported: these are its fields, and values come back by their names.';
   const settings = unknownToEndpoint(run);
+  const served = run.backend === 'vllm' && `The model is on a vLLM server: give its address in the place of ${SERVER}.`;
   const lane = `PCD alone; POST ${address}/v1/race tells both lanes.`;
   const rest = (text) => (refused ? { text: '', notes: [refused] } : { text, notes: [lane, model, flat] });
   return [
     { id: 'curl', label: 'curl', ...rest(curlOf(address, body)) },
     { id: 'httpx', label: 'Python, REST', ...rest(httpxOf(address, asked)) },
-    { id: 'library', label: 'Python, library', text: libraryOf(run, asked), notes: ['Run it in the folder of this program.', flat] },
+    { id: 'library', label: 'Python, library', text: libraryOf(run, asked), notes: ['Run it in the folder of this program.', served, flat] },
     { id: 'client', label: 'gradio_client', text: clientOf(run, address, asked), notes: [model, settings, flat] },
     { id: 'mcp', label: 'MCP', ...(mcp ? { text: mcpOf(address), notes: [KEY_FOR_MCP, model] } : { text: '', notes: [WITHOUT_MCP] }) },
     { id: 'call', label: 'MCP call', ...(mcp ? { text: callOf(asked), notes: ['Arguments of the tool parallel.', settings, flat] } : { text: '', notes: [WITHOUT_MCP] }) },
@@ -126,17 +127,21 @@ print(f"PCD: {result.elapsed_ms:.1f} ms")
 from core.engine import Engine
 from core.schema import StructuredSchema
 
-${run.why.startsWith('its path was given') ? "# The model is a folder of the server: give the path of yours.\n" : ''}context = ${textInPython(asked.context)}
+${run.backend !== 'vllm' && run.why.startsWith('its path was given') ? "# The model is a folder of the server: give the path of yours.\n" : ''}context = ${textInPython(asked.context)}
 schema = StructuredSchema(${written(asked.schema, PYTHON_WORDS)})
-engine = Engine.load(${[quoted(run.model), ...loadedAs(run)].join(', ')})
+engine = Engine.load(${loadedAs(run).join(', ')})
 ${run.order.map((lane) => lanes[lane]).join('')}`;
 }
 
-// What a run says of its weights may be more than a name that can be asked for.
-function loadedAs({ backend, dtype }) {
+// What a run says of its weights may be more than a name that can be asked for. Where a server is, it does not say.
+function loadedAs({ model, backend, dtype }) {
+  if (backend === 'vllm') return [quoted(SERVER), `backend=${quoted(backend)}`];
   const known = { backend: ['torch', 'mlx'], dtype: ['bfloat16', 'float16', 'float32'] };
-  return Object.entries({ backend, dtype }).filter(([name, value]) => known[name].includes(value)).map(([name, value]) => `${name}=${quoted(value)}`);
+  const asked = Object.entries({ backend, dtype }).filter(([name, value]) => known[name].includes(value)).map(([name, value]) => `${name}=${quoted(value)}`);
+  return [quoted(model), ...asked];
 }
+
+const SERVER = 'http://HOST:PORT';
 
 function clientOf(run, address, asked) {
   const calls = {

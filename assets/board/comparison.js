@@ -10,7 +10,7 @@ function createComparison(parts) {
     setText(parts['comparison.names'], `A: ${one.title} · B: ${other.title}`);
     const conditions = conditionRows(one, other);
     fillTable(parts['comparison.conditions'], ['Differs in', 'A', 'B'], conditions);
-    fillTable(parts['comparison.clocks'], ['Engine time', 'A', 'B'], clockRows(one.state, other.state));
+    fillTable(parts['comparison.clocks'], [timesOf(one.state.run, other.state.run), 'A', 'B'], clockRows(one.state, other.state));
     setText(parts['comparison.caution'], caution(one.state.run, other.state.run));
     const rows = fieldRows(one.state, other.state);
     const of = (verdict) => rows.filter((row) => row.verdict === verdict);
@@ -51,18 +51,27 @@ function brief(text) {
   return text.length > MOST_QUOTED ? `${text.slice(0, MOST_QUOTED)}…` : text;
 }
 
+// What the times of both are; where the clocks differ, each names its own.
+function timesOf(was, now) {
+  const [one, other] = [was, now].map(clockOf);
+  return one === other ? `${one[0].toUpperCase()}${one.slice(1)}` : `A: ${one}, B: ${other}`;
+}
+
 function clockRows(one, other) {
   const both = (label, of) => [label, of(one), of(other)];
   return [
     ...Object.entries(LANE_NAMES).map(([name, label]) => both(label, ({ lanes }) => duration(lanes[name].ms).join(' '))),
     both('Baseline ÷ PCD, inside the run', ({ end }) => (end.speed_up === null ? MISSING : factor(end.speed_up))),
-    both('passes PCD, baseline', ({ lanes: { pcd, ar } }) => `${pcd.passes}, ${ar.passes}`),
+    both('asked of the model, PCD', ({ run, lanes }) => countsOf(run, lanes.pcd)),
+    both('asked of the model, baseline', ({ run, lanes }) => countsOf(run, lanes.ar)),
+    ...(queueOf(one.lanes) || queueOf(other.lanes) ? [both("in the server's queue", ({ lanes }) => queueOf(lanes) || MISSING)] : []),
     both('marks', ({ end }) => marksOf(end).join(' · ') || MISSING),
   ];
 }
 
 function caution(was, now) {
   const others = ['machine', 'device', 'model', 'dtype'].filter((key) => (was[key] ?? '') !== (now[key] ?? ''));
+  if (clockOf(was) !== clockOf(now)) others.push('the clocks');
   const why = others.length ? ` Here ${others.join(' and ')} differ, so the times of A and B do not belong together.` : '';
   return `No speed-up is given across two runs: a ratio holds inside one run, where both lanes had the same conditions.${why}`;
 }

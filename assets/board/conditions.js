@@ -7,6 +7,7 @@ const CONDITIONS = [
   ['machine', ({ machine }) => machine ?? ''],
   ['device', ({ device }) => device],
   ['backend', ({ backend }) => backend],
+  ['clock', clockOf],
   ['model', ({ model }) => model],
   ['dtype', ({ dtype }) => dtype],
   ['baseline mode', ({ mode }) => mode],

@@ -6,6 +6,8 @@ function blankState() {
     phase: 'idle', // idle, loading, waiting, running, then the run's own end: done, stopped, failed
     message: 'Choose a scenario and press Run.',
     fraction: null, // of loading the model
+    held: null, // the message that a wait in the middle of the run has covered
+    isStopping: false,
     milestone: '', // for screen readers
     returned: '', // the values as JSON, where their shape is another than that of the assembled text
     run: null, // the `run` event
@@ -24,8 +26,10 @@ function blankLane() {
   return {
     running: false,
     ended: false,
-    ms: null, // the last engine time received
-    passes: null,
+    ms: null, // the last time of the lane's clock that was received
+    passes: null, // or requests to a server
+    sent: null, // tokens, of all prompts that a server was sent
+    queue: null, // milliseconds in the server's queue
     tokens: null,
     forced: null, // of the tokens: the grammar left no other
     firstToken: null, // the first `token` event
@@ -47,6 +51,7 @@ function blankRow(name, description) {
 function fold(state, event) {
   const lane = Object.hasOwn(state.lanes, event.lane ?? '') ? state.lanes[event.lane] : undefined;
   if (lane && !lane.ended) lane.ms = Math.max(lane.ms ?? 0, event.ms);
+  if (state.held !== null && !LIVE.has(event.kind)) goOn(state); // a clock ticks during a wait, too
   if (Object.hasOwn(FOLD, event.kind)) FOLD[event.kind](state, event, lane); // kinds of a newer trace are passed over
 }
 
@@ -57,12 +62,17 @@ const FOLD = {
   },
 
   loading(state, event) {
+    if (state.run) {
+      holdUp(state, event.stage);
+      return;
+    }
     setPhase(state, 'loading', `Waiting for the model: ${event.stage}`);
     state.fraction = event.fraction;
   },
 
   stopping(state) {
-    state.message = 'Stopping, after the pass or the token that runs.';
+    state.isStopping = true;
+    state.message = `Stopping, after the ${isServed(state.run) ? 'request' : 'pass'} or the token that runs.`;
   },
 
   waiting(state, event) {
@@ -136,7 +146,8 @@ const FOLD = {
 
   lane_end(state, event, lane) {
     const { ms, how, passes, tokens, cache, forced, first_token_ms: firstTokenMs, tokens_per_s: rate } = event;
-    Object.assign(lane, { running: false, ended: true, ms, how, passes, tokens, cache, forced, firstTokenMs, rate });
+    const { sent_tokens: sent = null, server_queue_ms: queue = null } = event;
+    Object.assign(lane, { running: false, ended: true, ms, how, passes, tokens, cache, forced, firstTokenMs, rate, sent, queue });
     if (event.lane === 'pcd') {
       setAssembled(state, lane, event.text);
       state.returned = event.returned ?? '';
@@ -159,6 +170,19 @@ const FOLD = {
 
 function setPhase(state, phase, message) {
   Object.assign(state, { phase, message, fraction: null });
+}
+
+// In the middle of a run, until the next event that tells of work.
+function holdUp(state, why) {
+  if (state.isStopping) return;
+  state.held ??= state.message;
+  setPhase(state, 'loading', `Held up: ${why}`);
+  state.milestone = state.message;
+}
+
+function goOn(state) {
+  setPhase(state, 'running', state.isStopping ? state.message : state.held);
+  Object.assign(state, { held: null, milestone: 'The run goes on.' });
 }
 
 function setRows(state, names, schema) {

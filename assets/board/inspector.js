@@ -64,7 +64,15 @@ function factsOf(decided) {
   }
   facts.push(`${counted(levels, 'fork')} on its path`);
   if (unread) facts.push(`${unread} proved to lose and not read, together at most ${percent(rest)}`);
+  const { unasked = 0, unasked_mass: left = 0 } = decided;
+  if (unasked) facts.push(unaskedWords(unasked, left));
   return facts;
+}
+
+// A server takes so many token ids at a fork, which may be fewer than go into its branches.
+function unaskedWords(unasked, mass) {
+  const [are, hold] = unasked === 1 ? ['was', 'it holds'] : ['were', 'they hold'];
+  return `${counted(unasked, 'vocabulary token')} ${are} not asked for; ${hold} at most ${percent(mass)} of the probability`;
 }
 
 // A fixed value has no other to be near to, and nothing was asked about it.

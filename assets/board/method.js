@@ -43,16 +43,17 @@ function laneTime({ ended, ms }) {
 }
 
 function comparedIn({ run }) {
-  const { names, schema, context, mode, reading, strategy, scoring, prior } = run;
+  const { names, context, mode, reading, strategy, scoring, prior } = run;
   const enforced = MODES.get(mode) ?? 'unknown to this page';
   return [
     `Scenario: ${scenarioTitle(run)}; ${counted(names.length, 'field')}, ${counted([...context].length, 'character')} of text.`,
     'The same model, weights, dtype and prompt for both lanes, and the same state of the prefix cache.',
-    `PCD: ${strategy === 'rows' ? 'a row per branch' : 'all branches in one tree'}; ${
+    `PCD: ${STRATEGIES.get(strategy) ?? STRATEGIES.get('tree')}; ${
       reading === 'best-first' ? 'read until no other choice can win (best-first)' : 'every allowed choice is read (complete)'
     }; ${SCORINGS.get(scoring) ?? `scoring ${scoring}`}; ${PRIORS.get(prior) ?? `prior ${prior}`}. The JSON is put together in code.`,
     `Baseline: the model writes ${jsonStyle(run.style)}, token by token, greedy; mode ${mode} (${enforced}).`,
-    AGAINST.get(mode),
+    (isServed(run) ? AGAINST_SERVED : AGAINST).get(mode),
+    isServed(run) && !run.opening && 'The baseline writes the opening brace itself, after the prompt without it: what the server enforces begins there.',
   ];
 }
 
@@ -76,7 +77,15 @@ const AGAINST = new Map(Object.entries({
     + 'leaves no choice about are written without asking the model.',
 }));
 
-function conditionsIn({ run, warmUp }, recorded) {
+// A server asks its model for every token.
+const STRICTER_SERVED = 'would rule out invented keys, omissions and values that are not allowed: compare with mode schema';
+const AGAINST_SERVED = new Map(Object.entries({
+  free: `Only the prompt holds the baseline to the schema. The server's structured outputs ${STRICTER_SERVED}.`,
+  json: `The server enforces any JSON object, not this schema. Its structured outputs ${STRICTER_SERVED}.`,
+  schema: "The server's structured outputs hold the baseline to the schema: keys and allowed values are enforced.",
+}));
+
+function conditionsIn({ run, warmUp, lanes }, recorded) {
   const { order, cache, temperature, date, versions } = run;
   const told = CACHES.get(cache);
   const made = Object.entries(versions ?? {}).map((pair) => pair.join(' '));
@@ -85,26 +94,33 @@ function conditionsIn({ run, warmUp }, recorded) {
     `Model ${run.model} (${run.why}), ${run.dtype}, ${run.backend} on ${run.device}.`,
     run.machine && `Machine: ${run.machine}.`,
     made.length && `Versions: ${made.join(', ')}.`,
-    `Order: ${order.map((lane) => LANE_NAMES[lane]).join(' then ')}, one after the other, alone on the device. The replay puts both on a common zero.`,
+    `Order: ${order.map((lane) => LANE_NAMES[lane]).join(' then ')}, one after the other, ${isServed(run) ? 'with whatever else the server did then' : 'alone on the device'}. The replay puts both on a common zero.`,
     `Prefix cache: ${CACHE_STATES.get(cache) ?? cache}${told ? `; ${told}` : ''}.`,
     run.prompt_tokens != null && `Prompt: ${counted(run.prompt_tokens, 'token')} for each lane.`,
     `T = ${temperature}: it changes the shares, never which choice wins. No sampling in either lane.`,
     warmUp
       ? `Warm-up: ${duration(warmUp.took_ms).join(' ')}${warmUp.when === 'load' ? ' at load' : ''}, in neither clock.`
       : 'No warm-up is in the events of this run.',
-    `Waiting: ${duration(run.ms).join(' ')}, in neither clock. Clocks are the engine's.`,
+    `Waiting: ${duration(run.ms).join(' ')}, in neither clock. ${whoseClocks(run)}`,
+    queueOf(lanes) && `In the server's queue, which is in the clocks: ${queueOf(lanes)}.`,
     'n = 1: one run, no median and no spread.',
   ];
+}
+
+function whoseClocks(run) {
+  if (!isServed(run)) return "Clocks are the engine's.";
+  return "Clocks are the client's around the wire: the network and the server's own queue are in them.";
 }
 
 const CACHE_STATES = new Map(Object.entries({ hit: 'warm (hit)', miss: 'cold (miss)', off: 'off' }));
 
 function countedIn({ run, lanes: { pcd, ar }, end, judged }, isLost) {
   const speedUp = end?.speed_up ?? null;
+  const forced = isServed(run) ? '' : `, ${ar.forced ?? 0} of them forced by the grammar`;
   return [
-    `PCD: ${pcd.ended ? `${laneTime(pcd)}, ${passesOf(pcd)}, ${counted(pcd.tokens, 'token')} in the tree` : laneTime(pcd)}.`,
-    `Baseline: ${ar.ended ? `${laneTime(ar)}, ${passesOf(ar)}, ${counted(ar.tokens, 'token')} written, ${ar.forced ?? 0} of them forced by the grammar` : laneTime(ar)}.`,
-    speedUp !== null && `Baseline ÷ PCD: ${factor(speedUp)}, engine time, against baseline mode ${run.mode}.`,
+    `PCD: ${pcd.ended ? `${laneTime(pcd)}, ${countsOf(run, pcd)}, ${counted(pcd.tokens, 'token')} in the tree` : laneTime(pcd)}.`,
+    `Baseline: ${ar.ended ? `${laneTime(ar)}, ${countsOf(run, ar)}, ${counted(ar.tokens, 'token')} written${forced}` : laneTime(ar)}.`,
+    speedUp !== null && `Baseline ÷ PCD: ${factor(speedUp)}, ${clockOf(run)}, against baseline mode ${run.mode}.`,
     speedUp !== null && speedUp < 1 && `⚠ PCD is the slower lane here: it took ${factor(1 / speedUp)} the baseline's time.`,
     ...(speedUp === null ? [] : marksOf(end).map((mark) => `${mark}: the factor does not stand without this mark.`)),
     end ? end.state !== 'done' && `The run ${endedAs(end, (message) => `: ${message}`)}. There is no result to compare.`
@@ -114,10 +130,6 @@ function countedIn({ run, lanes: { pcd, ar }, end, judged }, isLost) {
 }
 
 const VERDICT = "The baseline's text: ";
-
-function passesOf({ passes }) {
-  return counted(passes, 'pass', 'passes');
-}
 
 // How a run ended that has no result; `because` puts its reason into words.
 function endedAs({ state, message }, because) {
@@ -138,7 +150,7 @@ function caveatsOf(state) {
     'Shares are among the allowed choices of a field. They are not calibrated.',
     ...doubtsOf(state),
     'The factor depends on the baseline: its mode, JSON style and prefix cache are part of it.',
-    'One user, batch 1, this model on this device. Under load, or elsewhere, it is another.',
+    `One user, ${isServed(run) ? 'this model on this server' : 'batch 1, this model on this device'}. Under load, or elsewhere, it is another.`,
   ];
 }
 
@@ -148,7 +160,10 @@ function doubtsOf({ rows }) {
   if (!asked.length) return [];
   const low = asked.filter(({ decided }) => isLowMass(decided));
   const near = asked.filter(({ decided }) => isNearTie(decided));
+  const short = asked.filter(({ decided }) => decided.unasked);
   return [
+    short.length && `The server takes so many tokens at a fork: of the probability was not asked for at most ${
+      listed(short.map(({ name, decided }) => `${percent(decided.unasked_mass)} (${name})`))}.`,
     low.length
       ? `⚠ Low candidate mass, the model wanted to write something else: ${listed(low.map(({ name, decided }) => `${name} (${percent(decided.candidate_mass)})`))}.`
       : `No field has a candidate mass below ${percent(LOW_MASS)}.`,

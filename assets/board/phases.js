@@ -5,23 +5,23 @@
 const NUMBERED = 0.07; // of the bar: a narrower segment has no room for its number
 
 function createPhases(bar, legend) {
-  // A lane as the fold has it. What a stopped lane has not told stays empty in the bar.
-  return function show({ phases, ms, running }) {
+  // A lane as the fold has it, and its run. What a stopped lane has not told stays empty in the bar.
+  return function show({ phases, ms, running }, run) {
     const told = [...phases];
     const whole = Math.max(ms ?? 0, told.reduce((sum, [, took]) => sum + took, 0), 1e-9);
     fit(bar, running ? 0 : told.length, 'i');
     fit(legend, told.length, 'li', 4);
     told.forEach(([name, took], i) => {
       const words = [name, duration(took).join(' '), running ? MISSING : percent(took / whole)];
-      fillRow(legend.children[i], String(i + 1), words);
+      fillRow(legend.children[i], String(i + 1), words, phaseWords(run, name));
       if (!running) fillSegment(bar.children[i], String(i + 1), words, took / whole);
     });
   };
 }
 
-function fillRow(row, number, words) {
+function fillRow(row, number, words, explained) {
   [number, ...words].forEach((text, i) => setText(row.children[i], text));
-  setTitle(row, [words.join(', '), PHASES.get(words[0])].filter(Boolean).join('\n'));
+  setTitle(row, [words.join(', '), explained].filter(Boolean).join('\n'));
 }
 
 function fillSegment(segment, number, words, share) {

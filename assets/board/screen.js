@@ -27,8 +27,8 @@ function createScreen(board, parts) {
     board.dataset.doing = doing;
     showClocks(state.lanes, length);
     for (const name of ['pcd', 'ar']) {
-      drawLane(parts, name, state.lanes[name]);
-      showPhases[name](state.lanes[name]);
+      drawLane(parts, name, state.lanes[name], state.run);
+      showPhases[name](state.lanes[name], state.run);
       showRaw[name](state.lanes[name]);
     }
     drawSummary(parts, state);

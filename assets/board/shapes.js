@@ -30,7 +30,7 @@ const SHAPES = new Map(Object.entries({
     context: isText, opening: isText, order: listOf(isLane), temperature: isNumber, versions: mappingOf(isText),
     schema: mappingOf((spec) => isMapping(spec) && fits(spec, FIELD_SHAPE)), names: listOf(isText),
     style: maybe(isText), strategy: maybe(isText), reading: maybe(isText), scoring: maybe(isText), prior: maybe(isText),
-    machine: maybe(isText), source: maybe(isText), prompt_tokens: maybe(orNull(isAmount)),
+    machine: maybe(isText), clock: maybe(isText), source: maybe(isText), prompt_tokens: maybe(orNull(isAmount)),
     unsupported: maybe(listOf(mappingOf(isText))),
   },
   warmup: { took_ms: isAmount, when: isText },
@@ -40,6 +40,7 @@ const SHAPES = new Map(Object.entries({
   field: {
     lane: isLane, name: isText, value: isScalar, probability: isShare, candidate_mass: isShare, levels: isAmount,
     top: listOf(pairOf(isScalar, isShare)), cardinality: isAmount, unread: maybe(isAmount), unread_mass: maybe(isShare),
+    unasked: maybe(isAmount), unasked_mass: maybe(isShare),
     start: maybe(isPlace), end: maybe(isPlace), path: maybe(listOf(pairOf(isText, orNull(isShare)))),
   },
   token: { lane: isLane, text: isText, tokens: isAmount, passes: isAmount, forced: maybe(isBoolean) },
@@ -51,7 +52,7 @@ const SHAPES = new Map(Object.entries({
   lane_end: {
     lane: isLane, how: isText, passes: isAmount, tokens: isAmount, text: isText, cache: isText,
     forced: maybe(isAmount), first_token_ms: maybe(orNull(isAmount)), tokens_per_s: maybe(orNull(isAmount)),
-    returned: maybe(isText),
+    returned: maybe(isText), sent_tokens: maybe(orNull(isAmount)), server_queue_ms: maybe(orNull(isAmount)),
   },
   end: { state: isText, message: isText, speed_up: orNull(isAmount), marks: listOf(isText) },
 }));

@@ -91,11 +91,12 @@ function motionStep({ data, player, put, draw, next }) {
 
 // Where PCD begins something else, a little inside, and where it is through.
 function stopsOf(tape) {
+  const words = isServed(tape.run) ? SERVED_PAUSES : PAUSES;
   const begun = tape.intervals.pcd
     .filter(({ name, from, to }) => to - from > EDGE && name !== 'plan')
-    .map(({ name, from }) => ({ ms: from + EDGE, text: PAUSES[deedOf(tape, from + EDGE) || 'prompt'] ?? name }));
+    .map(({ name, from }) => ({ ms: from + EDGE, text: words[deedOf(tape, from + EDGE) || 'prompt'] ?? name }));
   const end = tape.intervals.pcd.at(-1)?.to ?? 0;
-  return [...begun, { ms: end, text: PAUSES.end }];
+  return [...begun, { ms: end, text: words.end }];
 }
 
 const PAUSES = {
@@ -104,6 +105,12 @@ const PAUSES = {
   scoring: 'Pause: the forks. A value is decided where its tokens part from those of the other choices.',
   assembly: 'Pause: the assembly. Code puts the decided values together; nothing is written by the model.',
   end: 'PCD is through. Look at what the baseline has written by now.',
+};
+
+const SERVED_PAUSES = {
+  ...PAUSES,
+  prompt: 'Pause: the prompt. Both lanes have the server read it, in a request each.',
+  reading: 'Pause: the requests. Each fork that is read is a prompt of its own; many of them go in one request.',
 };
 
 // One sentence of the text is another: which rows change?
@@ -161,7 +168,7 @@ function scaleStep({ board, data, put, draw, next }) {
   const step = {
     name: 'scale',
     title: 'Where it pays',
-    text: `A bar is one recorded run (n = 1) with its baseline mode: baseline ÷ PCD, engine time. ${counted(asked.fields, 'field')}, ${asked.longest} choices: who is ahead?`,
+    text: `A bar is one recorded run (n = 1) with its baseline mode: baseline ÷ PCD, ${[...new Set(points.map(clockOf))].join(' or ')}. ${counted(asked.fields, 'field')}, ${asked.longest} choices: who is ahead?`,
     deed: 'Show the rest',
     options: bet,
     points: (node) => drawScale(node, points, (point) => !bet.isOpen || !isAsked(point), ({ id }) => put(id)),

@@ -21,18 +21,28 @@ function face(parts, lane) {
   return { number, unit, span: parts[`${lane}.span`] };
 }
 
-function drawLane(parts, name, lane) {
+function drawLane(parts, name, lane, run) {
   const part = (key) => parts[`${name}.${key}`];
   setText(part('how'), lane.running ? 'running' : ENDINGS.get(lane.how) ?? lane.how);
   part('how').dataset.how = lane.running ? 'running' : lane.how;
+  setText(part('calls'), isServed(run) ? 'requests' : 'passes');
   setText(part('passes'), String(lane.passes ?? MISSING));
   setText(part('tokens'), String(lane.tokens ?? MISSING));
   setCut(part('cache'), lane.cache ?? MISSING, CACHES.get(lane.cache) ?? '');
-  if (name === 'ar') drawWriting(part, lane);
+  drawSent(part, lane, isServed(run));
+  if (name === 'ar') drawWriting(part, lane, isServed(run));
 }
 
-// What only a lane that writes has.
-function drawWriting(part, { forced, firstTokenMs, rate }) {
+// What only a lane on a server has.
+function drawSent(part, { sent, queue }, isServed) {
+  for (const name of ['sent', 'queue']) part(name).parentNode.hidden = !isServed;
+  setText(part('sent'), sent?.toLocaleString('en') ?? MISSING);
+  setText(part('queue'), queue === null ? MISSING : duration(queue).join(' '));
+}
+
+// What only a lane that writes has. A server does not say which tokens it was not asked for.
+function drawWriting(part, { forced, firstTokenMs, rate }, isServed) {
+  part('forced').parentNode.hidden = isServed;
   setText(part('forced'), String(forced ?? MISSING));
   setText(part('first-token'), firstTokenMs === null ? MISSING : duration(firstTokenMs).join(' '));
   setText(part('rate'), rate?.toFixed(1) ?? MISSING);
@@ -56,14 +66,15 @@ function drawSummary(parts, state) {
 function drawSpeedUp(parts, { end, run }) {
   const speedUp = end?.speed_up ?? null;
   setText(parts.factor, speedUp === null ? MISSING : factor(speedUp));
-  setCut(parts.conditions, speedUp === null ? 'baseline ÷ PCD, engine time' : conditions(run));
+  setCut(parts.conditions, speedUp === null ? `baseline ÷ PCD, ${clockOf(run)}` : conditions(run));
   const marks = marksOf(end);
   if (speedUp !== null && speedUp < 1) marks.unshift('⚠ PCD is the slower one');
   setCut(parts.marks, marks.join(' · '));
 }
 
-function conditions({ model, device, dtype, mode, style }) {
-  return `baseline mode ${mode}, ${jsonStyle(style)} ÷ PCD, engine time, n = 1: ${model}, ${device}, ${dtype}`;
+function conditions(run) {
+  const { model, device, dtype, mode, style } = run;
+  return `baseline mode ${mode}, ${jsonStyle(style)} ÷ PCD, ${clockOf(run)}, n = 1: ${model}, ${device}, ${dtype}`;
 }
 
 function jsonStyle(style) {
@@ -71,7 +82,7 @@ function jsonStyle(style) {
 }
 
 function runLine({ run }) {
-  if (!run) return 'Both lanes: same weights, same prompt, same state of the cache, one after the other, alone on the device.';
+  if (!run) return 'Both lanes: same weights, same prompt, same state of the cache, one after the other; on this machine alone on the device.';
   const order = run.order.map((lane) => LANE_NAMES[lane]).join(' then ');
   return [
     `${run.model} (${run.why})`,
@@ -84,15 +95,17 @@ function runLine({ run }) {
     `T\u00a0=\u00a0${run.temperature}`,
     READINGS.get(run.reading) ?? '',
     run.strategy === 'rows' ? 'PCD reads a row per branch' : '',
+    isServed(run) ? `PCD sends a prompt per fork; ${clockOf(run)}` : '',
     run.unsupported?.length ? `⚠ ${run.unsupported.length} of the schema's parts left out` : '',
   ].filter(Boolean).join(' · ');
 }
 
-function untimed({ run, warmUp }) {
+function untimed({ run, warmUp, lanes }) {
   if (!run) return '';
   const times = [`${duration(run.ms).join(' ')} waiting`];
   if (warmUp) times.push(`${duration(warmUp.took_ms).join(' ')} warm-up${warmUp.when === 'load' ? ' at load' : ''}`);
-  return `Not in the clocks: ${times.join(', ')}`;
+  const queue = queueOf(lanes);
+  return `Not in the clocks: ${times.join(', ')}${queue ? `; in them, the server's queue: ${queue}` : ''}`;
 }
 
 function verdict({ outcome, counts }) {

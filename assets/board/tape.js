@@ -11,6 +11,7 @@ function createTape(events) {
   let [state, folded, position] = [blankState(), 0, 0];
 
   return {
+    run: events.find(({ kind }) => kind === 'run'),
     length,
     intervals,
     forks: events.reduce((sum, { kind, levels }) => sum + (kind === 'field' ? levels : 0), 0), // of what was chosen

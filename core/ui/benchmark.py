@@ -15,6 +15,7 @@ from typing import Any
 
 import gradio as gr
 
+from core.backend import CLOCKS
 from core.presets import Preset
 from core.report import Report
 from core.resident import Resident
@@ -47,13 +48,13 @@ HEADS = [
 ]
 INTRODUCTION = """\
 Both lanes race on every ticked preset, mode and state of the head, n times, the lanes taking turns in going first
-from round to round. A warm-up race for each preset is thrown away. **Times are the engine's own**, read when a race
-is over; this page is drawn only between races. A live run waits for the race in hand, and is none of the figures.
+from round to round. A warm-up race for each preset is thrown away. **Times are the engine's own**, or
+the client's around the wire to a server, read when a race is over; this page is drawn only between races. A live run waits for the race in hand, and is none of the figures.
 **The machine should be idle**: figures of a shared Space are noisy, and a browser beside the engine costs it a little.
 The same from a terminal: `python -m core.benchmark`."""
 LEGEND = """\
 AR: the baseline. ms: median of n races, and 95th percentile (nearest rank). AR ÷ PCD: of the medians; its range is
-that of single rounds. Tree tokens: read by PCD behind the prompt. Reading: all of the trie (complete), or what proved
+that of single rounds. Passes: calls of the model, or requests to a server. Tree tokens: read by PCD behind the prompt. Reading: all of the trie (complete), or what proved
 the winners (best-first). Forced: tokens that the grammar left no choice about.
 Same: fields on which the lanes agree. Right: fields as expected. JSON: texts that parse. Valid: those that keep
 the schema."""
@@ -162,8 +163,8 @@ def _plots() -> tuple[gr.BarPlot, gr.ScatterPlot]:
     look: dict[str, Any] = {"y": "race", "color": "lane", "color_map": COLORS, "y_title": " ", "color_title": " "}
     look["visible"] = False
     with gr.Row(elem_id="benchmark-plots"):
-        bars = gr.BarPlot(x="median ms", label="Median engine time", elem_id="benchmark-medians", **look)
-        points = gr.ScatterPlot(x="ms", label="Engine time of each race", elem_id="benchmark-races", **look)
+        bars = gr.BarPlot(x="median ms", label="Median times", elem_id="benchmark-medians", **look)
+        points = gr.ScatterPlot(x="ms", label="Times of each race", elem_id="benchmark-races", **look)
     return bars, points
 
 
@@ -233,9 +234,10 @@ def _changed(parts: Parts, step: Step, shown: Step | None) -> dict[Any, Any]:
     if shown is None or step.report.trials != shown.report.trials:
         changed |= {parts.table: table(step.report), parts.failures: failures(step.report)}
     if step.is_over and step.report.summaries:
-        bars, points = medians(step.report), races(step.report)
-        changed[parts.medians] = gr.BarPlot(bars, x_lim=[0, axis_end(bars)], visible=True)
-        changed[parts.races] = gr.ScatterPlot(points, x_lim=[0, axis_end(points)], visible=True)
+        bars, points, clock = medians(step.report), races(step.report), CLOCKS[step.report.setting.clock]
+        looks = {"label": f"Median {clock}"}, {"label": f"{clock.capitalize()} of each race"}
+        changed[parts.medians] = gr.BarPlot(bars, x_lim=[0, axis_end(bars)], visible=True, **looks[0])
+        changed[parts.races] = gr.ScatterPlot(points, x_lim=[0, axis_end(points)], visible=True, **looks[1])
     return changed
 
 

@@ -24,6 +24,7 @@ ASSETS = Path(__file__).parents[2] / "assets"
 # One function body for the browser. A part's functions may use those of any other; what it does at once, those before.
 BOARD_PARTS = (
     "board/text.js",
+    "board/wire.js",
     "board/fold.js",
     "board/stage.js",
     "board/lost.js",

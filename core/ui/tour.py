@@ -37,6 +37,7 @@ class Point:
     mode: str  # of the baseline
     model: str
     device: str
+    clock: str
     pcd_ms: float
     ar_ms: float
     speed_up: float
@@ -135,6 +136,7 @@ def _point(preset: Preset, events: Sequence[Event]) -> Point:
         mode=run.mode,
         model=run.model,
         device=run.device,
+        clock=run.clock,
         pcd_ms=ends["pcd"],
         ar_ms=ends["ar"],
         speed_up=end.speed_up,
