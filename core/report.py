@@ -34,9 +34,9 @@ MARKUP = frozenset("\\`*[]<>|&~$#@:!")
 #: What columns mean; whose the times are and what is counted, the setting tells.
 LEGEND = (
     "ms: {clock}, median of n races and 95th percentile (nearest rank). ratio: median AR / median PCD, and its "
-    "range over single rounds; * see the notes. {calls}: PCD/AR. tree: tokens that PCD read behind the prompt; reading: "
-    "all of the trie (complete), or what proved the winners (best-first). AR tokens: written (of them forced). "
-    "JSON: AR texts that parse."
+    "range over single rounds; * see the notes. {calls}: PCD/AR. tree: tokens that PCD read behind the prompt; "
+    "reading: all of the trie (complete), or what proved the winners (best-first). AR tokens: written (of them "
+    "forced). JSON: AR texts that parse."
 )
 RACE_LEGEND = (
     f"{LEGEND} valid: those that keep the schema. same: fields on which the lanes agree. right: fields as expected, "

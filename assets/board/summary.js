@@ -100,12 +100,11 @@ function runLine({ run }) {
   ].filter(Boolean).join(' · ');
 }
 
-function untimed({ run, warmUp, lanes }) {
+function untimed({ run, warmUp }) {
   if (!run) return '';
   const times = [`${duration(run.ms).join(' ')} waiting`];
   if (warmUp) times.push(`${duration(warmUp.took_ms).join(' ')} warm-up${warmUp.when === 'load' ? ' at load' : ''}`);
-  const queue = queueOf(lanes);
-  return `Not in the clocks: ${times.join(', ')}${queue ? `; in them, the server's queue: ${queue}` : ''}`;
+  return `Not in the clocks: ${times.join(', ')}`;
 }
 
 function verdict({ outcome, counts }) {

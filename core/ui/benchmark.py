@@ -48,16 +48,16 @@ HEADS = [
 ]
 INTRODUCTION = """\
 Both lanes race on every ticked preset, mode and state of the head, n times, the lanes taking turns in going first
-from round to round. A warm-up race for each preset is thrown away. **Times are the engine's own**, or
-the client's around the wire to a server, read when a race is over; this page is drawn only between races. A live run waits for the race in hand, and is none of the figures.
-**The machine should be idle**: figures of a shared Space are noisy, and a browser beside the engine costs it a little.
-The same from a terminal: `python -m core.benchmark`."""
+from round to round. A warm-up race for each preset is thrown away. **Times are the engine's own**, or the client's
+around the wire to a server, read when a race is over; this page is drawn only between races. A live run waits for the
+race in hand, and is none of the figures. **The machine should be idle**: figures of a shared Space are noisy, and a
+browser beside the engine costs it a little. The same from a terminal: `python -m core.benchmark`."""
 LEGEND = """\
 AR: the baseline. ms: median of n races, and 95th percentile (nearest rank). AR ÷ PCD: of the medians; its range is
-that of single rounds. Passes: calls of the model, or requests to a server. Tree tokens: read by PCD behind the prompt. Reading: all of the trie (complete), or what proved
-the winners (best-first). Forced: tokens that the grammar left no choice about.
-Same: fields on which the lanes agree. Right: fields as expected. JSON: texts that parse. Valid: those that keep
-the schema."""
+that of single rounds. Passes: calls of the model, or requests to a server. Tree tokens: read by PCD behind the prompt.
+Reading: all of the trie (complete), or what proved the winners (best-first). Forced: tokens that the grammar left no
+choice about. Same: fields on which the lanes agree. Right: fields as expected. JSON: texts that parse. Valid: those
+that keep the schema."""
 
 # Readable on light and on dark; the board has a pair of each.
 COLORS = {PCD: "#3b82f6", AR: "#d97706"}
