@@ -34,17 +34,19 @@ MARKUP = frozenset("\\`*[]<>|&~$#@:!")
 #: What columns mean; whose the times are and what is counted, the setting tells.
 LEGEND = (
     "ms: {clock}, median of n races and 95th percentile (nearest rank). ratio: median AR / median PCD, and its "
-    "range over single rounds; * see the notes. {calls}: PCD/AR. tree: tokens that PCD read behind the prompt; "
-    "reading: all of the trie (complete), or what proved the winners (best-first). AR tokens: written (of them "
-    "forced). JSON: AR texts that parse."
+    "range over single rounds; * see the notes. {counts}; reading: all of the trie (complete), or what proved the "
+    "winners (best-first). AR tokens: written (of them forced). JSON: AR texts that parse."
 )
 RACE_LEGEND = (
     f"{LEGEND} valid: those that keep the schema. same: fields on which the lanes agree. right: fields as expected, "
     "PCD, AR."
 )
 
-#: A call of the model is a pass, or a request to a server.
-CALLS: Mapping[Clock, str] = {"engine": "passes", "client": "requests"}
+#: What is counted of the two lanes, in the legend.
+COUNTS: Mapping[Clock, str] = {
+    "engine": "passes: PCD/AR. tree: tokens that PCD read behind the prompt",
+    "client": "requests: to the server, PCD/AR. sent: tokens of all prompts in them, PCD/AR",
+}
 #: What stands of the setting beside each race in a table.
 SETTING_COLUMNS = ("date", "machine", "model", "device", "dtype", "clock")
 
@@ -165,7 +167,7 @@ class Report:
     @property
     def legend_here(self) -> str:
         clock = self.setting.clock
-        return self.legend.format(clock=CLOCKS[clock], calls=CALLS[clock])
+        return self.legend.format(clock=CLOCKS[clock], counts=COUNTS[clock])
 
     def plan_line(self) -> str:
         plan = self.benchmark
@@ -233,11 +235,14 @@ _MODE, _HEAD, _N = (Column(name, lambda row, name=name: str(getattr(row, name)))
 _READING = Column("reading", lambda row: ", ".join(row.readings))
 _NAMES = (_MODE, _HEAD, _READING)
 _PASSES = Column("passes", lambda row: f"{row.pcd_passes}/{row.ar_passes}", "passes PCD/AR")
-_SERVED = (
-    replace(_PASSES, title="requests", long_title="requests PCD/AR"),
-    Column("sent", lambda row: f"{_known(row.pcd_sent_tokens)}/{_known(row.ar_sent_tokens)}", "tokens sent PCD/AR"),
-)
 _TREE = Column("tree", lambda row: str(row.tree_tokens), "tree tokens")
+#: What is counted on a server, where each fork is a prompt of its own, in the place of passes and of the tree.
+_SERVED = {
+    _PASSES: replace(_PASSES, title="requests", long_title="requests PCD/AR"),
+    _TREE: Column(
+        "sent", lambda row: f"{_known(row.pcd_sent_tokens)}/{_known(row.ar_sent_tokens)}", "tokens sent PCD/AR"
+    ),
+}
 _WRITTEN = Column("AR tokens", lambda row: f"{row.ar_tokens} ({row.ar_forced})", "AR tokens (forced)")
 _JSON = Column("JSON", lambda row: f"{row.parsed}/{row.n}")
 _COUNTED = (
@@ -289,10 +294,8 @@ MARKDOWN = (
 
 
 def columns_of(columns: Sequence[Column], clock: Clock) -> tuple[Column, ...]:
-    """The columns, on a server with requests and the tokens that were sent in the place of passes."""
-    return tuple(
-        each for column in columns for each in (_SERVED if column is _PASSES and clock == "client" else (column,))
-    )
+    """The columns, on a server with what is counted there."""
+    return tuple(_SERVED.get(column, column) if clock == "client" else column for column in columns)
 
 
 def _known(count: int | None) -> str:

@@ -2,7 +2,7 @@
 
 An event is a frozen dataclass; its JSON is one line `{"kind": ..., ...}`. The same
 lines are what a live page receives, what a saved trace holds and what a replay draws.
-`ms` counts from the start of the event's lane in engine time; events without a lane
+`ms` counts from the start of the event's lane by the run's clock; events without a lane
 count from the moment the run was asked for.
 """
 
@@ -43,7 +43,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Loading(Event):
-    """The model is not there yet."""
+    """The model is not there yet, or in the middle of a run no longer: it is waited for."""
 
     kind = "loading"
     live = True
@@ -207,7 +207,7 @@ class Judged(Event):
 
 @dataclass(frozen=True)
 class LaneEnded(Event):
-    """`ms` is the lane's engine time."""
+    """`ms` is the lane's time by the run's clock."""
 
     kind = "lane_end"
     lane: Lane
@@ -217,7 +217,7 @@ class LaneEnded(Event):
     text: str
     cache: str
     forced: int = 0  # tokens that the grammar left no choice about
-    first_token_ms: float | None = None  # engine time at which the first token stood there
+    first_token_ms: float | None = None  # the lane's time at which the first token stood there
     tokens_per_s: float | None = None  # from the first token to the last, forced ones included
     returned: str = ""  # pcd: the values as JSON in the shape of an import that was not flat
     sent_tokens: int | None = None  # of all prompts that a server was sent; a pass is then a request to it
@@ -229,7 +229,7 @@ class RunEnded(Event):
     kind = "end"
     state: Literal["done", "stopped", "failed"]
     message: str
-    speed_up: float | None  # ar / pcd, engine time; only when both lanes are finished
+    speed_up: float | None  # ar / pcd, by the run's clock; only when both lanes are finished
     marks: tuple[str, ...]  # what must stand beside it: "limit", "not_parsable", ...
 
 

@@ -139,7 +139,7 @@ class ScriptedEngine:
             prompt_tokens=len(context),
             tree_tokens=3 * len(schema),
             caches=CacheReport("hit" if request.cache else "off", "hit" if request.cache else "off", "off"),
-            strategy="tree",
+            strategy=self.backend.identity.strategy,
             scoring="identify",
             reading="complete",
             prior="none",
