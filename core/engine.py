@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
@@ -79,6 +79,8 @@ class Engine:
         chat = ChatFormat(self.vocabulary, backend.tokenizer)
         self._plans = Plans(chat, self.vocabulary, backend.identity, cache_entries, cache_bytes)
         self.warm_up_ms = 0.0
+        #: Called where a server turns out to run another model than the one that was found there.
+        self.renew: Callable[[], None] = lambda: None
         #: What a pass costs beside its tokens, in tokens; endless until it was measured, so that all is read.
         self.pass_overhead = math.inf
 

@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
+from core.address import servers as urls
 from core.backend import Identity, ModelUnsupported
 from core.engine import MOST_ALLOWANCE, Engine
 from core.engine_vllm import MOST_IDS, VllmBackend
@@ -97,7 +98,8 @@ class ServedRace(Race):
         return prepared
 
     def _started(self, prepared: Prepared, waited_ms: float) -> RunStarted:
-        return replace(super()._started(prepared, waited_ms), opening=opening_of(self._mode, prepared))
+        told = super()._started(prepared, waited_ms)
+        return replace(told, opening=opening_of(self._mode, prepared), machine=f"client {told.machine}")
 
 
 class ServedEngine(Engine):
@@ -113,8 +115,6 @@ class ServedEngine(Engine):
         super().__init__(backend, model, why, owner, **caches)
         self._lock = threading.RLock()  # of what is kept: jobs run side by side
         self._in_flight = in_flight
-        #: Called once, where a server runs another model than the one that was found.
-        self.renew: Callable[[], None] = lambda: None
         backend.fleet.on_change = lambda: self.renew()
 
     @property
@@ -190,7 +190,7 @@ def connected(
     """
     key = key or os.environ.get("VLLM_API_KEY") or None
     tokenizer = tokenizer or os.environ.get("PCD_TOKENIZER") or None
-    servers = [VllmServer(url, key) for url in load.name.split(",")]
+    servers = [VllmServer(url, key) for url in urls(load.name)]
     fleet = Fleet(servers, patience_s)
     owner = Owner(load.queue, load.timeout_s, threads=in_flight)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from core.address import is_url
 from core.backend import BackendMissing, ModelUnsupported
 from core.backends import candidates
 from core.models import Progress, resolve
@@ -73,8 +74,3 @@ class Load:
         if self.dtype != "auto":
             raise BackendMissing(f"dtype {self.dtype} is the vLLM server's own to choose; start it with --dtype")
         return connected(self, **{name: value for name, value in server.items() if value is not None})
-
-
-def is_url(name: str) -> bool:
-    """Whether a model's name is the address of a server, or several with commas."""
-    return name.strip().startswith(("http://", "https://"))

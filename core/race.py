@@ -28,6 +28,7 @@ from core.trace import (
     Judged,
     Lane,
     LaneEnded,
+    Loading,
     RowCompared,
     RunEnded,
     RunStarted,
@@ -224,6 +225,7 @@ class Reading:
         self._ms = 0.0
         self._outcome = ""
         self._opening = ""
+        self._is_held_up = False  # since it began
 
     def follow(self, batch: list[Event]) -> list[Event]:
         """The batch, and behind it the rows that it changed."""
@@ -245,13 +247,17 @@ class Reading:
         pcd, ar = self._ended.get("pcd"), self._ended.get("ar")
         if ar and ar.how == "limit":
             marks.insert(0, "limit")
+        if self._is_held_up:
+            marks.append("retried")
         speed_up = ar.ms / pcd.ms if state == "done" and pcd and ar else None
         return [*rows, RunEnded(ms, state, message, speed_up, tuple(marks))]
 
     def _take(self, event: Event) -> None:
         match event:
             case RunStarted(opening=opening):
-                self._opening = opening
+                self._opening, self._is_held_up = opening, False
+            case Loading():
+                self._is_held_up = True
             case TokenWritten(ms=ms, text=text):
                 self._ms = ms
                 self._parts = self._parts or [self._opening]

@@ -196,9 +196,8 @@ class Resident:
         self._owners.add(engine.owner)
         if self.is_closing:
             raise Closing("the service is shutting down; no other model is loaded")
-        if hasattr(engine, "renew"):  # one that is served elsewhere
-            name, its = self._wanted, weakref.ref(engine)
-            engine.renew = lambda: self._renew(name, its())
+        name, its = self._wanted, weakref.ref(engine)
+        engine.renew = lambda: self._renew(name, its())
         old, self.engine = self.engine, engine
         identity = engine.backend.identity
         reason = f" ({engine.why})" if engine.why else ""

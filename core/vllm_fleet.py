@@ -61,7 +61,7 @@ class Fleet:
         self._lock = threading.Lock()
         self._expected: Served | None = None
         self._has_changed = False
-        self.on_change: Callable[[], None] = lambda: None  # once, when a server runs another model
+        self.on_change: Callable[[], None] = lambda: None  # when a server runs another model, until it is back
 
     def __len__(self) -> int:
         return len(self._members)
@@ -169,6 +169,7 @@ class Fleet:
                 f"the vLLM server runs {public_name(now.id)} with a window of {now.window} now, and ran "
                 f"{public_name(before.id)} with {before.window}; start again, or select the model anew"
             )
+        self._has_changed = False
 
     def _changed(self) -> None:
         with self._lock:

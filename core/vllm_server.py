@@ -11,14 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
 from core.owner import Unavailable
 from core.public import pathless
-from core.request import RequestError
-from core.wording import shown
 
 CONNECT_S = 5.0
 #: Silence after which a request is given up. The first of a CPU server takes 20 s.
@@ -37,6 +34,8 @@ class ServerChanged(Unavailable):
 
 class ServerRefused(Unavailable):
     """The server takes a request for wrong, or is none of vLLM's; the message has the reason."""
+
+    is_passing = False
 
 
 class NoAnswer(Exception):
@@ -60,30 +59,11 @@ class Served:
         return (self.id, self.root, self.window) == (other.id, other.root, other.window)
 
 
-def checked_url(text: str) -> str:
-    """The address without a path. Raises `RequestError`."""
-    parts = urlsplit(text.strip())
-    try:
-        is_whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
-    except ValueError:  # a port that is none
-        is_whole = False
-    if not is_whole or parts.path.strip("/") not in ("", "v1") or parts.query or parts.fragment:
-        raise RequestError(f"url {shown(_bare(parts))} is no server's address; use http://HOST:PORT")
-    if parts.username or parts.password:
-        raise RequestError("a url with a user's name in it would be shown with it; give the key as --server-key")
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def _bare(parts: Any) -> str:
-    """The address as it was given, without the name and password that it may hold."""
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
 class VllmServer:
-    """A server by its address; `key` is what its own `--api-key` asks for."""
+    """A server by its address, as `core/address.py` gives it; `key` is what its own `--api-key` asks for."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        self.url = checked_url(url)
+        self.url = url
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None)
         limits = httpx.Limits(max_connections=None)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from core import conformance, engine_served
+from core.address import AddressError
 from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine
 from core.engine_served import ServedEngine
 from core.models import ModelNotFound
 from core.owner import Cancelled, TimedOut
 from core.presets import load_presets
-from core.request import RequestError
 from core.schema import StructuredSchema
 from core.vllm_server import ServerAway, ServerChanged, ServerRefused
 from tests.vllm_faults import HANG, Fault
@@ -406,11 +406,11 @@ def test_one_server_that_is_away_leaves_its_texts_to_the_other(folder):
 @pytest.mark.parametrize(
     "name, options, kind, words",
     [
-        ("http://", {}, RequestError, "is no server's address; use http://HOST:PORT"),
-        ("http://h:x", {}, RequestError, "is no server's address"),
-        ("http://h:1/path", {}, RequestError, "is no server's address"),
-        ("http://h:1/?q=1", {}, RequestError, "is no server's address"),
-        ("http://me:secret@h:1", {}, RequestError, "give the key as --server-key"),
+        ("http://", {}, AddressError, "is no server's address; use http://HOST:PORT"),
+        ("http://h:x", {}, AddressError, "is no server's address"),
+        ("http://h:1/path", {}, AddressError, "is no server's address"),
+        ("http://h:1/?q=1", {}, AddressError, "is no server's address"),
+        ("http://me:secret@h:1", {}, AddressError, "give the key as --server-key"),
         ("http://127.0.0.1:1", {"dtype": "float32"}, BackendMissing, "dtype float32 is the vLLM server's own to choose"),
         ("http://127.0.0.1:1", {"backend": "torch"}, BackendMissing, "use --backend vllm or auto, not torch"),
         ("smollm2-135m", {"backend": "vllm"}, BackendMissing, "give its address, such as --url"),
