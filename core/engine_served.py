@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from core.address import servers as urls
 from core.backend import Identity, ModelUnsupported
 from core.engine import MOST_ALLOWANCE, Engine
@@ -218,6 +216,8 @@ def connected(
 
 def tokenizer_of(given: str | None, served: Served, load: Load) -> Any:
     """The tokenizer of a folder, a known name or a hub id. Raises `ModelNotFound`, `ModelError`."""
+    from transformers import AutoTokenizer  # takes torch along where that is installed
+
     place = given or served.root
     if not given and not Path(place).is_dir() and Path(served.id).is_dir():
         place = served.id

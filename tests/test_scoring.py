@@ -1,6 +1,7 @@
 """Scores: sums over branches, products along paths, sums over forms, in float64."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -168,3 +169,21 @@ def test_no_number_at_the_first_fork_is_an_error_although_nothing_was_read_to_it
         decide(only_quoted, [first * np.nan, None], 1.0)
     with pytest.raises(ArithmeticError, match="no finite scores"):
         decide(trie, [np.array([math.log(0.5), math.log(0.2), np.nan]), None], 1.0)
+
+
+# --- what a server was not asked for ---
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_what_was_not_asked_for_is_counted_and_bounded_by_what_its_forks_leave(unread):
+    upper, lower = replace(fork(1, 1), unasked=5), replace(fork(1, 1), unasked=3)
+    trie = trie_of("abc", [upper, lower], [(0, [(0, 0)]), (1, [(0, 1), (1, 0)]), (2, [(0, 1), (1, 1)])])
+    rows = [np.log([0.6, 0.3]), None if unread else np.log([0.5, 0.25])]
+    decision = decide(trie, rows, 1.0)
+    missing = 0.1 if unread else 0.1 + 0.3 * 0.25  # at the first fork, and at the second times the way there
+    assert (decision.unasked, decision.unasked_mass) == (5 if unread else 8, pytest.approx(missing, abs=1e-6))
+
+
+def test_where_all_was_asked_for_nothing_is_missing():
+    decision = flat(-1.0, -2.0)
+    assert (decision.unasked, decision.unasked_mass) == (0, 0.0)

@@ -242,3 +242,28 @@ def test_a_name_that_melts_with_its_value_is_refused():
     schema = StructuredSchema({"k": {"type": "enum", "choices": [1, 2]}})
     with pytest.raises(TokenizationError, match="field 'k': its name and its values melt into one token; rename it"):
         compile_plan(schema, ChatFormat(vocabulary, tokenizer), vocabulary)
+
+
+# --- ids that can be asked for ---
+
+
+@pytest.mark.parametrize("most", [1, 4, 9, 1_000])
+@pytest.mark.parametrize("field", ["mixed", "trailing_punct", "boolean"])
+def test_where_only_so_many_ids_can_be_asked_for_each_branch_keeps_its_own_and_the_shortest_stay(field, most):
+    vocabulary, schema = Vocabulary(lexicon("qwen").chat), StructuredSchema([FIELDS[field]])
+    chat = ChatFormat(vocabulary, lexicon("qwen").chat)
+    whole, cut = compile_plan(schema, chat, vocabulary), compile_plan(schema, chat, vocabulary, most_ids=most)
+    (trie,) = cut.tries
+    for number, (all_of_it, fork) in enumerate(zip(whole.forks, cut.forks, strict=True)):
+        canonical = {
+            form.tokens[len(fork.path)]
+            for form, path in zip(trie.forms, trie.paths, strict=True)
+            if number in dict(path)
+        }
+        kept, left_out = set(fork.tokens.tolist()), set(all_of_it.tokens.tolist()) - set(fork.tokens.tolist())
+        assert canonical <= kept and fork.unasked == len(left_out)
+        assert len(kept) == min(len(all_of_it.tokens), max(most, len(canonical)))
+        branch_of = dict(zip(all_of_it.tokens.tolist(), all_of_it.branch.tolist(), strict=True))
+        assert [branch_of[token] for token in fork.tokens.tolist()] == fork.branch.tolist() == sorted(fork.branch)
+        lengths = [len(vocabulary.bytes_of(token)) for token in kept - canonical]
+        assert not lengths or not left_out or max(lengths) <= min(len(vocabulary.bytes_of(t)) for t in left_out)

@@ -35,6 +35,7 @@ const MARKS = new Map(Object.entries({
   limit: '⚠ baseline hit its token limit',
   truncated: '⚠ its JSON is cut off',
   not_parsable: '⚠ its JSON does not parse',
+  retried: '⚠ the server was away in between',
 }));
 
 const READINGS = new Map(Object.entries({
