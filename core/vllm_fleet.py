@@ -46,6 +46,7 @@ class _Member:
         self.server = server
         self.heard = 0.0  # by time.monotonic
         self.rests_until = 0.0
+        self.is_away = False
 
     @property
     def is_resting(self) -> bool:
@@ -138,8 +139,10 @@ class Fleet:
                 try:
                     return self._heard(member, ask)
                 except NoAnswer as reason:
-                    log.warning("%s: %s", member.server.url, reason)
-                    member.rests_until, member.heard = time.monotonic() + pause, 0.0
+                    if not member.is_away:
+                        log.warning("%s does not answer: %s", member.server.url, reason)
+                    member.is_away, member.heard = True, 0.0
+                    member.rests_until = time.monotonic() + pause
                     reasons.append(reason)
             asked_for = [reason.retry_s for reason in reasons if reason.retry_s is not None]
             wait = max(pause, min(asked_for, default=0.0))
@@ -160,7 +163,9 @@ class Fleet:
         except ServerChanged:
             self._changed()
             raise
-        member.heard, member.rests_until = time.monotonic(), 0.0
+        if member.is_away:
+            log.info("%s answers again", member.server.url)
+        member.is_away, member.heard, member.rests_until = False, time.monotonic(), 0.0
         return answer
 
     def _compare(self, now: Served, before: Served) -> None:

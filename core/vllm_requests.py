@@ -65,7 +65,8 @@ class ListRequest:
                 rows[read][column : column + len(ids)] = [found[f"token_id:{token}"] for token in ids]
             except (KeyError, TypeError, ValueError):
                 raise ServerRefused(
-                    "the vLLM server does not answer with the token ids that it was asked for; update it to 0.32 or later"
+                    "the vLLM server does not answer with the token ids that it was asked for; "
+                    "update it to 0.32 or later"
                 ) from None
 
 

@@ -21,8 +21,8 @@ QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
 class RealServer:
     """One vLLM on a loopback port of its own, which it keeps; its engine's processes end with it."""
 
-    def __init__(self, python: str, folder: Path, log: Path) -> None:
-        self.folder, self.log = folder, log
+    def __init__(self, python: str, folder: Path, log: Path, *flags: str) -> None:
+        self.python, self.folder, self.log = python, folder, log
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -30,7 +30,7 @@ class RealServer:
         self._command = [
             python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--host", "127.0.0.1",
             "--port", str(self.port), "--max-model-len", "8192", "--dtype", "bfloat16", "--enforce-eager",
-            "--enable-per-request-metrics",
+            "--enable-per-request-metrics", *flags,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
