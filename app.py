@@ -46,7 +46,7 @@ def main() -> None:
     resident = Resident()
     presets = load_presets()
     recordings = {name: recording.events for name, recording in load_recordings(presets).items()}
-    catalog = Catalog(given.models_dir)
+    catalog = Catalog(given.models_dir, given.model if is_url(given.model) else "")
     page = build(resident, presets, recordings, lambda: {one.id: one.target for one in catalog.entries()})
     start = partial(
         resident.start,

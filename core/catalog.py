@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.address import is_url
 from core.hub import is_model_folder
 from core.models import known_models
 
@@ -17,27 +18,39 @@ from core.models import known_models
 _NO_INDEX = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
+#: What a server is selected by: its address is nobody's business.
+SERVER_ID = "vllm-server"
+
+
 @dataclass(frozen=True)
 class Entry:
     id: str
     size: int  # bytes on the disk
-    source: str  # name, gguf or folder
+    source: str  # name, gguf, folder or server
     target: str | Path  # what `Resident.switch` takes
 
 
 def is_of(target: str | Path, model: str) -> bool:
     """Whether an entry's target is the model that an engine was loaded as."""
+    if isinstance(target, str) and is_url(target):
+        return True  # the only one where it is one at all
     return target == (model if isinstance(target, str) else Path(model).expanduser().absolute())
 
 
 class Catalog:
-    """The names of `core/models.py` that are here, and the models that lie directly in a folder."""
+    """The names of `core/models.py` that are here, and the models that lie directly in a folder.
 
-    def __init__(self, folder: Path | None = None) -> None:
+    `server`: the address of a model that runs elsewhere, which is then the only one.
+    """
+
+    def __init__(self, folder: Path | None = None, server: str = "") -> None:
         self._folder = folder.absolute() if folder else None
+        self._server = server
 
     def entries(self) -> list[Entry]:
         """What is here now, by id. Looks at the disk and asks no network."""
+        if self._server:
+            return [Entry(SERVER_ID, 0, "server", self._server)]
         found = {entry.id: entry for entry in self._in_folder()}
         # A name means the same model everywhere: a folder called alike is not to be had by it.
         found |= {one.name: Entry(one.name, one.size, "name", one.name) for one in known_models() if one.is_here}

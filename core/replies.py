@@ -162,7 +162,7 @@ class ListedModel(Reply):
     id: str
     bytes: int
     active: bool
-    source: Literal["name", "gguf", "folder"]
+    source: Literal["name", "gguf", "folder", "server"]
 
 
 class Active(Reply):

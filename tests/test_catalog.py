@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.catalog import Catalog
+from core.catalog import Catalog, is_of
 from core.models import known_models
 from core.public import pathless, public_name
 
@@ -165,3 +165,10 @@ def test_of_a_path_only_the_last_part_is_told(model: str, name: str) -> None:
 )
 def test_a_message_keeps_the_last_part_of_a_path(said: str, told: str) -> None:
     assert pathless(said) == told
+
+
+def test_of_a_model_that_runs_elsewhere_nothing_of_this_machine_can_be_selected(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path, server="http://10.0.0.7:8000")
+    (entry,) = catalog.entries()
+    assert (entry.id, entry.source, entry.target) == ("vllm-server", "server", "http://10.0.0.7:8000")
+    assert is_of(entry.target, "whatever-it-serves") and catalog.find("smollm2-135m") is None

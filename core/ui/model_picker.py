@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from core.catalog import is_of
-from core.owner import Closing
+from core.owner import Unavailable
 from core.public import pathless, public_name, public_text
 from core.resident import REFUSALS, Busy
 from core.ui.components import asset
@@ -65,7 +65,7 @@ class ModelPicker(gr.HTML):
                 return json.dumps({"refused": f"model {str(id)[:100]!r} is not here; choose another one"})
             try:
                 await asyncio.to_thread(resident.switch, target)
-            except (*REFUSALS, Busy, Closing) as error:
+            except (*REFUSALS, Busy, Unavailable) as error:
                 return json.dumps({"refused": pathless(str(error))})
             return json.dumps({})
 
