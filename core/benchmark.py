@@ -25,8 +25,9 @@ from core.model_flags import add_model_flags, in_flight, loaded
 from core.models import ModelNotFound
 from core.plot import picture, require_plotting
 from core.presets import Preset, known_presets, preset_file
-from core.report import Report, Setting, json_line
+from core.report import Report
 from core.scaling import AXES, Sweep, cases_of
+from core.setting import Setting, json_line
 from core.throughput import report_throughput
 from core.trials import HEADS, STYLES, Benchmark, Case, Failure, Head, Series, Trial, check_names, check_rounds
 from core.whole_file import write_whole

@@ -96,8 +96,7 @@ class ServedRace(Race):
         return prepared
 
     def _started(self, prepared: Prepared, waited_ms: float) -> RunStarted:
-        told = super()._started(prepared, waited_ms)
-        return replace(told, opening=opening_of(self._mode, prepared), machine=f"client {told.machine}")
+        return replace(super()._started(prepared, waited_ms), opening=opening_of(self._mode, prepared))
 
 
 class ServedEngine(Engine):

@@ -10,6 +10,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from core.backend import Clock
+
 #: What figures depend on, by backend, and whatever the backend.
 FRAMEWORKS = {"torch": ("torch",), "mlx": ("mlx", "mlx-lm")}
 PACKAGES = ("transformers", "llguidance")
@@ -23,6 +25,11 @@ def machine_name() -> str:
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return f"{processor_name()}, {cores} core{'s' * (cores > 1)}"
+
+
+def machine_of(clock: Clock) -> str:
+    """The machine beside figures of a clock: of a client's only where the client ran is known."""
+    return machine_name() if clock == "engine" else f"client {machine_name()}"
 
 
 def processor_name() -> str:

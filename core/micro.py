@@ -22,10 +22,10 @@ from core.baseline import Written, write
 from core.engine import Engine
 from core.engine_torch import TorchBackend, TorchPrefix
 from core.presets import Preset
-from core.report import Setting, json_line
 from core.request import Prepared, Request
 from core.schema import StructuredSchema
 from core.search import Asked, Search
+from core.setting import Setting, json_line
 from core.wording import escaped
 
 #: 32 texts of about 40 tokens and three fields, for what many contexts gain by sharing passes.

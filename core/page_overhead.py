@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from core.backend import CLOCKS
 from core.figures import ms_text
 from core.interruption import INTERRUPTED, interruptible
-from core.report import Setting, json_line
 from core.resident import Resident, Status
+from core.setting import Setting, json_line
 from core.trace import Event, Lane, LaneEnded, RunEnded, RunStarted
 from core.wording import escaped
 

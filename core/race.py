@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from core.backend import Prefix
 from core.compare import Comparison, Row, compare
 from core.faults import told
-from core.machine import machine_name, versions
+from core.machine import machine_of, versions
 from core.owner import Cancelled, Job, LaneClock, ticking
 from core.plans import PriorScores
 from core.result import Decision
@@ -208,7 +208,7 @@ class Race:
             prompt_tokens=prepared.prompt_tokens,
             source=self._request.schema.source,
             unsupported=tuple(remark.to_json() for remark in self._request.schema.unsupported),
-            machine=machine_name(),
+            machine=machine_of(identity.clock),
             clock=identity.clock,
         )
 

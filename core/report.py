@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from core.backend import CLOCKS, Clock
 from core.figures import Summary, ms_text, ratio_text, summaries
-from core.machine import machine_name, versions
+from core.setting import Setting, rounded
 from core.trials import Benchmark, Failure, Trial
 from core.wording import escaped
 
 if TYPE_CHECKING:
-    from core.engine import Engine
+    pass
 
 COLUMNS = 120
 
@@ -52,45 +49,6 @@ SETTING_COLUMNS = ("date", "machine", "model", "device", "dtype", "clock")
 
 #: What a spreadsheet takes for a formula when a cell begins with it.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What the figures were taken on."""
-
-    model: str
-    why: str  # why this model ran
-    backend: str
-    device: str
-    dtype: str
-    machine: str
-    date: str  # ISO 8601, UTC
-    versions: Mapping[str, str]
-    pass_overhead: float | None  # what a pass costs beside its tokens, in tokens; None: not measured
-    clock: Clock = "engine"  # whose the times are
-
-    @classmethod
-    def here(cls, engine: Engine) -> Setting:
-        identity = engine.backend.identity
-        return cls(
-            model=engine.model,
-            why=engine.why,
-            backend=identity.backend,
-            device=identity.device,
-            dtype=identity.dtype,
-            machine=machine_name(),
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
-            versions=versions(identity.backend),
-            pass_overhead=engine.pass_overhead if math.isfinite(engine.pass_overhead) else None,
-            clock=identity.clock,
-        )
-
-    def lines(self) -> Iterator[str]:
-        why = f" ({self.why})" if self.why else ""
-        clock = f", {CLOCKS[self.clock]}" if self.clock != "engine" else ""
-        yield f"{self.model}{why}, {self.backend} on {self.device}, {self.dtype}{clock}"
-        packages = ", ".join(f"{name} {number}" for name, number in self.versions.items())
-        yield f"{self.machine}; {self.date[:10]}; {packages}"
 
 
 @dataclass(frozen=True)
@@ -129,7 +87,7 @@ class Report:
         }
         if trials:
             shape["trials"] = [asdict(trial) for trial in self.trials if isinstance(trial, Trial)]
-        return _rounded(shape)
+        return rounded(shape)
 
     def csv(self) -> str:
         """A line for each race, in the order in which they ran; those that failed have a message and no figures."""
@@ -316,11 +274,6 @@ def markdown_text(text: str) -> str:
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", "&#95;", marked).replace("www.", "www&#46;")
 
 
-def json_line(shape: Mapping[str, Any]) -> str:
-    """ASCII, so that a terminal obeys nothing in it."""
-    return json.dumps(shape, allow_nan=False)
-
-
 def _is_of_ar(column: str) -> bool:
     return not column.startswith("pcd_")
 
@@ -332,17 +285,8 @@ def _csv_row(trial: Trial | Failure) -> dict[str, object]:
             lane = name.removesuffix("phases")
             row |= {f"{lane}{re.sub(r'[^a-z]+', '_', phase)}_ms": round(ms, 4) for phase, ms in value.items()}
         else:
-            row[name] = " then ".join(value) if name == "order" else _rounded(value)
+            row[name] = " then ".join(value) if name == "order" else rounded(value)
     return row
-
-
-def _rounded(value: Any) -> Any:
-    """Four digits after the point: a ten-thousandth of a millisecond, of a ratio, of a share."""
-    if isinstance(value, float):
-        return round(value, 4)
-    if isinstance(value, Mapping):
-        return {key: _rounded(each) for key, each in value.items()}
-    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def aligned(rows: Sequence[Summary], columns: Sequence[Column]) -> list[str]:

@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from core.interruption import INTERRUPTED, interruptible
-from core.report import Setting, json_line
+from core.setting import Setting, json_line
 from core.wording import escaped
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ from core.interruption import interrupted_by_sigterm, interruptible
 from core.models import ModelNotFound
 from core.owner import LaneClock
 from core.presets import FOLDER, Preset
-from core.report import Report, Setting, csv_cell, markdown_text
+from core.report import Report, csv_cell, markdown_text
 from core.request import Request
 from core.schema import StructuredSchema
+from core.setting import Setting
 from core.trials import Benchmark, Case, Failure, Series, Trial
 from core.whole_file import write_whole
 from tests.fakes import HashBackend, PreferringBackend, lexicon

@@ -21,8 +21,9 @@ import pytest
 from core.engine import Engine
 from core.presets import Preset
 from core.race import Race
-from core.report import Report, Setting
+from core.report import Report
 from core.resident import Status
+from core.setting import Setting
 from core.trace import Event, from_line
 from core.trials import Benchmark, Case, Failure, Series, Trial
 from core.ui.benchmark import COLORS

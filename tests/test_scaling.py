@@ -15,9 +15,9 @@ from core.engine import Engine
 from core.figures import Spread, summary_of
 from core.lines import by_size, crossings, verdict
 from core.plot import PlotError, picture, require_plotting
-from core.report import Setting
 from core.request import PromptTooLong, Request
 from core.scaling import AXES, Sweep, cases_of
+from core.setting import Setting
 from core.trials import Benchmark, Case, Failure, Series, Trial
 from tests.fakes import LEXICONS, HashBackend, lexicon
 

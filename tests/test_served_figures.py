@@ -13,9 +13,10 @@ import pytest
 from core import plot
 from core.page_overhead import Lap, Overhead, Round, lines_of
 from core.replies import Decoded
-from core.report import Report, Setting
+from core.report import Report
 from core.result import Result
 from core.scaling import Sweep
+from core.setting import Setting
 from core.trials import Benchmark, Case, Series, Trial
 from core.ui.results import headline
 from tests.scripted import FOUR, FilmTime, ScriptedEngine

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from core.report import Report, json_line
+from core.report import Report
+from core.setting import json_line
 from core.whole_file import write_whole
 
 

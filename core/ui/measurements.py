@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from core.engine import Engine
 from core.faults import told
 from core.public import named_model, public_name
-from core.report import Report, Setting
+from core.report import Report
+from core.setting import Setting
 from core.trials import Benchmark, Series
 
 #: A race that goes on says so after this time: gradio notices a closed tab only when something is yielded.
