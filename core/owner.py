@@ -218,10 +218,12 @@ class Owner:
         """Raises `QueueFull` or `Closing`."""
         job, queue = Job(self, work, self._timeout_s), self._queue
         with queue.change:
+            # After a fork no thread is alive in the child: what they ran is the parent's, and the first starts anew.
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            if not self._threads:
+                queue.running.clear()
             self._require_room()
             queue.waiting.append(job)
-            # After a fork no thread is alive in the child, and the first starts anew there.
-            self._threads = [thread for thread in self._threads if thread.is_alive()]
             idle = len(self._threads) - len(queue.running)
             if not self._threads or idle < len(queue.waiting) and len(self._threads) < self._most:
                 self._threads.append(threading.Thread(target=queue.work, name="pcd-owner", daemon=True))

@@ -1,5 +1,6 @@
 """The owner thread: one job at a time, in order; clocks and ticks beside it."""
 
+import multiprocessing
 import threading
 import time
 
@@ -95,6 +96,30 @@ def test_an_error_reaches_the_caller_and_not_the_next_job(error):
         failed.result()
     assert raised.value is error
     assert following.result() == "fine"
+
+
+def test_an_owner_of_several_threads_runs_as_many_jobs_at_a_time():
+    owner, together = Owner(threads=3), threading.Barrier(3)
+    jobs = [owner.submit(lambda job: (together.wait(10), threading.current_thread())[1]) for _ in range(3)]
+    assert len({job.result() for job in jobs}) == 3
+
+
+def test_a_child_process_has_nothing_to_do_with_what_its_parent_runs():
+    owner, started, release = Owner(limit=0), threading.Event(), threading.Event()
+    running = owner.submit(lambda job: (started.set(), release.wait(30)))
+    assert started.wait(10)
+    processes = multiprocessing.get_context("fork")
+    answers = processes.SimpleQueue()
+
+    def child():
+        answers.put(owner.submit(lambda job: 7).result())
+
+    process = processes.Process(target=child)
+    process.start()
+    process.join(30)
+    release.set()
+    running.result()
+    assert process.exitcode == 0 and answers.get() == 7
 
 
 # --- waiting ---
