@@ -60,7 +60,8 @@ class Shelf(Generic[T]):
 
     def size(self, key: str) -> int:
         """Bytes of one entry; 0 where there is none."""
-        return self._entries[key].nbytes if key in self._entries else 0
+        entry = self._entries.get(key)  # one step: another thread may drive the entry out
+        return entry.nbytes if entry else 0
 
     def find(self, key: str) -> tuple[T | None, CacheState]:
         """The value and `hit`; None and `miss`, or `fallback` where the value failed its check and is gone."""
