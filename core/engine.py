@@ -102,7 +102,7 @@ class Engine:
         """Finds or fetches the model, loads it and warms it up; or finds a vLLM server, whose URL `name` is.
 
         `queue`: requests that may wait, beyond which they raise `QueueFull`; `timeout_s`: for each, waiting included,
-        after which it raises `TimedOut`. `server`: key, tokenizer, in_flight and patience_s of `Served`. Raises
+        after which it raises `TimedOut`. `server`: what `core/engine_served.connected` takes. Raises
         `ModelNotFound`, `ModelError`, `BackendMissing`, `ModelUnsupported`; of a server what is `Unavailable` too.
         """
         from core.loading import Load

@@ -155,7 +155,8 @@ def compile_plan(
 ) -> Plan:
     """`most_ids`: tokens that are asked for at a fork; each branch's own is in any case.
 
-    Raises `TokenizationError` where no layout is clean or two choices become the same tokens."""
+    Raises `TokenizationError` where no layout is clean or two choices become the same tokens.
+    """
     written = [(field, list(surface_forms(field))) for field in schema]
     prompt = chat.prompt(schema, [(field.name, text) for field, forms in written for _, text in forms], style)
     tries = [
