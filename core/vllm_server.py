@@ -20,6 +20,8 @@ from core.public import pathless
 CONNECT_S = 5.0
 #: Silence after which a request is given up. The first of a CPU server takes 20 s.
 SILENCE_S = 300.0
+#: A connection that was idle for longer is not used again: vLLM closes it after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE).
+IDLE_S = 4.0
 #: Answers after which the same request may be sent again: it was not taken, or not finished.
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -66,7 +68,7 @@ class VllmServer:
         self.url = url
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None)
-        limits = httpx.Limits(max_connections=None)
+        limits = httpx.Limits(max_connections=None, keepalive_expiry=IDLE_S)
         # A proxy of the environment is for the way out, not for a server that was named.
         self._client = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False)
 
@@ -166,6 +168,8 @@ def _told_as_no_answer() -> Iterator[None]:
     """What the wire raises, as `NoAnswer`."""
     try:
         yield
+    except httpx.ConnectTimeout:
+        raise NoAnswer(f"no connection within {CONNECT_S:g} s") from None
     except httpx.TimeoutException:
         raise NoAnswer(f"no answer within {SILENCE_S:g} s") from None
     except (httpx.TransportError, httpx.StreamError) as error:
