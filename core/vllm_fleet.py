@@ -47,6 +47,7 @@ class _Member:
         self.heard = 0.0  # by time.monotonic
         self.rests_until = 0.0
         self.is_away = False
+        self.has_changed = False  # runs another model than the one that was found there
 
     @property
     def is_resting(self) -> bool:
@@ -61,7 +62,6 @@ class Fleet:
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._expected: Served | None = None
-        self._has_changed = False
         self.on_change: Callable[[], None] = lambda: None  # when a server runs another model, until it is back
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ class Fleet:
         """The same request to every server; one that is away goes without."""
         for member in self._members:
             try:
-                member.server.completions(self._named(body))
+                self._heard(member, lambda server: server.completions(self._named(body)))
             except NoAnswer:
                 watch.check()
 
@@ -143,6 +143,8 @@ class Fleet:
                         log.warning("%s does not answer: %s", member.server.url, reason)
                     member.is_away, member.heard = True, 0.0
                     member.rests_until = time.monotonic() + pause
+                    if not reasons:  # before the next server too: the time that was lost is in the asker's clock
+                        watch.tell(TRYING)
                     reasons.append(reason)
             asked_for = [reason.retry_s for reason in reasons if reason.retry_s is not None]
             wait = max(pause, min(asked_for, default=0.0))
@@ -150,7 +152,6 @@ class Fleet:
                 raise ServerAway(
                     f"the vLLM server does not answer ({reasons[-1]}); try again when it is back"
                 ) from None
-            watch.tell(TRYING)
             _rest(wait, watch)
             pause = min(LONGEST_S, pause * GROWTH)
 
@@ -158,29 +159,31 @@ class Fleet:
         """The answer of one server, which after a silence must first say that it runs what it ran."""
         try:
             if self._expected is not None and time.monotonic() - member.heard > STALE_S:
-                self._compare(member.server.served(), self._expected)
+                _require_same(member.server.served(), self._expected)
+                member.has_changed = False
             answer = ask(member.server)
         except ServerChanged:
-            self._changed()
+            self._changed(member)
             raise
         if member.is_away:
             log.info("%s answers again", member.server.url)
         member.is_away, member.heard, member.rests_until = False, time.monotonic(), 0.0
         return answer
 
-    def _compare(self, now: Served, before: Served) -> None:
-        if not now.is_same(before):
-            raise ServerChanged(
-                f"the vLLM server runs {public_name(now.id)} with a window of {now.window} now, and ran "
-                f"{public_name(before.id)} with {before.window}; start again, or select the model anew"
-            )
-        self._has_changed = False
-
-    def _changed(self) -> None:
+    def _changed(self, member: _Member) -> None:
         with self._lock:
-            is_first, self._has_changed = not self._has_changed, True
+            is_first, member.has_changed = not member.has_changed, True
         if is_first:
             self.on_change()
+
+
+def _require_same(now: Served, before: Served) -> None:
+    """Raises `ServerChanged`."""
+    if not now.is_same(before):
+        raise ServerChanged(
+            f"the vLLM server runs {public_name(now.id)} with a window of {now.window} now, and ran "
+            f"{public_name(before.id)} with {before.window}; start again, or select the model anew"
+        )
 
 
 def _rest(seconds: float, watch: Watch) -> None:
