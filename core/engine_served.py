@@ -11,6 +11,7 @@ import math
 import os
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -20,7 +21,7 @@ from typing import Any
 from core.address import servers as urls
 from core.backend import Identity, ModelUnsupported
 from core.engine import MOST_ALLOWANCE, Engine
-from core.engine_vllm import MOST_IDS, VllmBackend
+from core.engine_vllm import MOST_IDS, VllmBackend, home_of
 from core.grammar import Mode
 from core.loading import Load
 from core.many import Fault, ManyContexts
@@ -112,7 +113,8 @@ class ServedEngine(Engine):
         super().__init__(backend, model, why, owner, **caches)
         self._lock = threading.RLock()  # of what is kept: jobs run side by side
         self._in_flight = in_flight
-        backend.fleet.on_change = lambda: self.renew()
+        its = weakref.ref(self)  # or the fleet would hold its engine
+        backend.fleet.on_change = lambda: (engine := its()) and engine.renew()
 
     @property
     def in_flight(self) -> int:
@@ -153,7 +155,8 @@ class ServedEngine(Engine):
 
     def apart(self, prepared: Prepared, job: Job, emit: Emit) -> Prepared:
         """The request on a head that has been read for it alone."""
-        return replace(prepared, head=self.backend.session(_watch(job, emit)).apart(prepared.head))
+        session = self.backend.session(_watch(job, emit))
+        return replace(prepared, head=session.apart(prepared.head, home_of(prepared.whole)))
 
     def spread(self, head: Any, job: Job) -> None:
         """Has every server read the head, where there are several."""
@@ -193,12 +196,12 @@ def connected(
 
     def found(job: Job) -> ServedEngine:
         load.progress("asking the vLLM server", None)
-        watch = Watch(job.check, lambda line: load.progress(line, None))
+        watch = Watch(tell=lambda line: load.progress(line, None))
         served = fleet.served(watch)
         read = tokenizer_of(tokenizer, served, load)
         require_same_tokens(read, fleet, watch)
         pool = ThreadPoolExecutor(in_flight, "pcd-wire")
-        backend = VllmBackend(fleet, read, identity_of(served, read, len(servers)), pool, watch)
+        backend = VllmBackend(fleet, read, identity_of(served, read, len(servers)), pool)
         name, why = public_name(served.id), f"served by vLLM {served.version}"
         caches = {"cache_entries": load.cache_entries, "cache_bytes": load.cache_bytes}
         engine = ServedEngine(backend, name, why, owner, in_flight, **caches)

@@ -80,10 +80,9 @@ class VllmBackend:
         self._completed(prefix, {"prompt": list(prefix.ids), "max_tokens": 1, "temperature": 0}, prefix.length)
         return prefix
 
-    def apart(self, prefix: VllmPrefix) -> VllmPrefix:
+    def apart(self, prefix: VllmPrefix, home: int) -> VllmPrefix:
         """The same prefix read anew under a salt of its own, on the server of all that follows it."""
-        anew = VllmPrefix.begun(prefix.ids)
-        return self.prefill((), replace(anew, home=hash(anew.salt)))
+        return self.prefill((), replace(VllmPrefix.begun(prefix.ids), home=home))
 
     def spread(self, prefix: VllmPrefix) -> None:
         """Has every server read the prefix."""
@@ -203,5 +202,10 @@ class VllmDecoder:
         self._prefix = replace(self._prefix, ids=(*self._prefix.ids, *ids))
 
 
+def home_of(ids: Sequence[int]) -> int:
+    """Names the server of a text."""
+    return hash(tuple(ids))
+
+
 def _home(prefix: VllmPrefix) -> int:
-    return hash(prefix.ids) if prefix.home is None else prefix.home
+    return home_of(prefix.ids) if prefix.home is None else prefix.home

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from core.baseline import How, token_limit
-from core.engine_vllm import VllmBackend, VllmPrefix
+from core.engine_vllm import VllmBackend, VllmPrefix, home_of
 from core.grammar import Mode, Unguided
 from core.owner import Job, LaneClock
 from core.parallel import Emit
@@ -72,7 +74,9 @@ def run_streamed(
     how: How = "limit"
     braces = Unguided(vocabulary, opening)
     characters = codecs.getincrementaldecoder("utf-8")("replace")
-    with session.stream(before, [*prepared.context, *tail], body) as parts:
+    # A mode's own prompt has another end, and yet goes to the server of the other lane.
+    start = replace(before, home=home_of(prepared.whole))
+    with session.stream(start, [*prepared.context, *tail], body) as parts:
         for token, finish in _tokens(parts, session):
             if token is not None:
                 braces.advance(token)
@@ -89,8 +93,9 @@ def run_streamed(
                 break
         clock.lap("decode", last=True)
         if mode != "free":  # without rules the model would write on
-            for _, part in zip(range(LAST_PARTS), parts, strict=False):
-                session.note_metrics(part)
+            with suppress(ServerAway):  # the object is whole, whatever becomes of the stream
+                for _, part in zip(range(LAST_PARTS), parts, strict=False):
+                    session.note_metrics(part)
     if not told:
         raise ServerAway("the vLLM server wrote nothing; run it again")
     emit(PhaseEnded(clock.elapsed_ms, "ar", "decode", clock.phases.get("decode", 0.0)))

@@ -1,6 +1,8 @@
 """The engine on vLLM servers: what it decides, what it sends, what it does when a server fails."""
 
+import gc
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -360,11 +362,20 @@ def test_a_server_that_comes_back_with_another_model_is_refused_and_the_engine_r
 
 
 def test_a_stream_that_breaks_is_not_written_twice(engine, server):
+    options = {"order": ("ar",), "mode": "schema", "cache": False}
     server.meet(Fault(cut_after=3), times=1)
-    events = engine.race(TEXTS[0], ONE, order=("ar",), cache=False).wait()
+    events = engine.race(TEXTS[0], ONE, **options).wait()
     assert events[-1].state == "failed" and "stream broke after" in events[-1].message
     assert len(server.completions) == 1
-    assert engine.race(TEXTS[0], ONE, order=("ar",), cache=False).wait()[-1].state == "done"
+    assert engine.race(TEXTS[0], ONE, **options).wait()[-1].state == "done"
+
+
+def test_a_stream_that_breaks_behind_the_object_has_told_all_of_it(engine, server):
+    options = {"order": ("ar",), "mode": "schema", "cache": False}
+    whole = ended(engine.race(TEXTS[0], ONE, **options).wait(), "ar")
+    server.meet(Fault(cut_after=whole.tokens), times=1)
+    events = engine.race(TEXTS[0], ONE, **options).wait()
+    assert events[-1].state == "done" and ended(events, "ar").text == whole.text
 
 
 def test_a_race_says_that_it_waits_for_the_server_and_is_marked(engine, server):
@@ -392,6 +403,60 @@ def test_a_request_has_its_time_also_where_a_server_hangs(server):
     server.meet(Fault(wait_s=HANG))
     with pytest.raises(TimedOut):
         engine.run_parallel(TEXTS[0], ONE)
+
+
+def test_a_race_that_another_server_went_on_with_is_marked(folder):
+    with TinyServer(folder) as one, TinyServer(folder) as two:
+        engine = Engine.load(f"{one.url},{two.url}", patience_s=5.0)
+        one.received.clear(), two.received.clear()
+        engine.race(TEXTS[0], ONE, cache=False).wait()
+        home, other = (one, two) if one.completions else (two, one)
+        home.meet(Fault(drops=True), times=1)
+        events = engine.race(TEXTS[0], ONE, cache=False).wait()
+        assert other.completions
+    assert events[-1].state == "done" and "retried" in events[-1].marks
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("mode", ["free", "schema"])
+def test_both_lanes_of_a_race_go_to_the_same_of_several_servers(folder, warm, mode):
+    with TinyServer(folder) as one, TinyServer(folder) as two:
+        engine = Engine.load(f"{one.url},{two.url}")
+        for number, text in enumerate(TEXTS):
+            if warm:
+                engine.run_parallel(text, ONE)
+            one.received.clear(), two.received.clear()
+            engine.race(f"{text} {number}", ONE, mode=mode, cache=warm).wait()
+            assert (not one.completions) != (not two.completions)
+
+
+def test_a_server_that_has_changed_is_told_once_though_another_has_not(folder, monkeypatch):
+    monkeypatch.setattr(vllm_fleet, "STALE_S", 0.0)
+    renewed = []
+    with TinyServer(folder) as one, TinyServer(folder) as two:
+        engine = Engine.load(f"{one.url},{two.url}")
+        engine.renew = lambda: renewed.append(1)
+        two.stop()
+        two.start(window=1024)
+        failed = []
+        for number in range(12):
+            try:
+                engine.run_parallel(f"{TEXTS[0]} {number}", ONE, cache=False)
+            except ServerChanged as error:
+                failed.append(error)
+    assert 1 < len(failed) < 12 and renewed == [1]
+
+
+def test_an_engine_that_nobody_holds_is_gone_at_once(server):
+    engine = Engine.load(server.url)
+    its = weakref.ref(engine)
+    engine.run_parallel(TEXTS[0], ONE)
+    gc.disable()
+    try:
+        del engine
+        until(lambda: its() is None)
+    finally:
+        gc.enable()
 
 
 def test_one_server_that_is_away_leaves_its_texts_to_the_other(folder):
