@@ -30,7 +30,7 @@ from core.overhead import measured_overhead
 from core.owner import Job, LaneClock, Owner
 from core.parallel import Emit, Outcome, ParallelLane
 from core.plans import PriorScores
-from core.public import public_name
+from core.public import pathless
 from core.race import Found, Race
 from core.request import Prepared, Request
 from core.result import CacheState, Result
@@ -40,6 +40,7 @@ from core.trie import Plan
 from core.vllm_fleet import Fleet, Watch
 from core.vllm_lane import opening_of, run_streamed
 from core.vllm_server import Served, VllmServer
+from core.wording import escaped
 
 IN_FLIGHT = 8
 PATIENCE_S = 15.0
@@ -163,11 +164,12 @@ class ServedEngine(Engine):
         if len(self.backend.fleet) > 1:
             self.backend.session(_watch(job)).spread(head)
 
-    def warm_up(self) -> None:
+    def warm_up(self, job: Job | None = None) -> None:
         """One small request on each way that a lane reads: the first of a server may take twenty seconds."""
+        job = job or Job(self.owner, lambda job: None)
         started = time.perf_counter()
         request = Request("Warm-up.", StructuredSchema({"ready": {"type": "boolean"}}), cache=False)
-        prepared, job = self.prepare(request), Job(self.owner, lambda job: None)
+        prepared = self.prepare(request)
         self.parallel(prepared, LaneClock(self.backend.synchronize), job, lambda event: None)
         self.pass_overhead = measured_overhead(self.backend, self.backend.prefill(prepared.whole))
         self.warm_up_ms = (time.perf_counter() - started) * 1e3
@@ -202,11 +204,11 @@ def connected(
         require_same_tokens(read, fleet, watch)
         pool = ThreadPoolExecutor(in_flight, "pcd-wire")
         backend = VllmBackend(fleet, read, identity_of(served, read, len(servers)), pool)
-        name, why = public_name(served.id), f"served by vLLM {served.version}"
+        name, why = served.name, f"served by vLLM {served.version}"
         caches = {"cache_entries": load.cache_entries, "cache_bytes": load.cache_bytes}
         engine = ServedEngine(backend, name, why, owner, in_flight, **caches)
         load.progress(f"warming up {name}", None)
-        engine.warm_up()
+        engine.warm_up(job)
         return engine
 
     try:
@@ -221,7 +223,7 @@ def tokenizer_of(given: str | None, served: Served, load: Load) -> Any:
     from transformers import AutoTokenizer  # takes torch along where that is installed
 
     place = given or served.root
-    if not given and not Path(place).is_dir() and Path(served.id).is_dir():
+    if not given and not _is_folder(place) and _is_folder(served.id):
         place = served.id
     if place in {known.name for known in known_models()}:
         place = str(resolve(place, offline=load.offline, progress=load.progress).directory)
@@ -230,10 +232,17 @@ def tokenizer_of(given: str | None, served: Served, load: Load) -> Any:
             place, local_files_only=load.offline or Path(place).is_absolute(), trust_remote_code=False
         )
     except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0][:150]
+        reason = escaped(pathless(str(error).partition("\n")[0]))[:150]  # cut in its quotes a path would be seen
         raise ModelNotFound(
-            f"no tokenizer at {place!r} ({reason}); give the folder of the model's as --tokenizer"
+            f"no tokenizer at {place[:200]!r} ({reason}); give the folder of the model's as --tokenizer"
         ) from None
+
+
+def _is_folder(place: str) -> bool:
+    try:
+        return Path(place).is_dir()
+    except OSError:  # a name as long as no file's
+        return False
 
 
 def require_same_tokens(tokenizer: Any, fleet: Fleet, watch: Watch) -> None:

@@ -7,6 +7,7 @@ of its own, so that what is cold here is cold there too.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, wait
@@ -20,12 +21,11 @@ from core.backend import Identity, TreeBatch
 from core.vllm_fleet import Fleet, Watch
 from core.vllm_requests import ListRequest, Prompt, requests_for
 from core.vllm_server import ServerRefused
+from core.vllm_wire import LOOK_S
 
 #: Ids that are asked for at one fork, in two lists. Of the presets one fork has more than one list, the first of 131
 #: tariff codes with 228.
 MOST_IDS = 256
-#: Seconds between two looks at whether the work is to stop.
-LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class VllmBackend:
         """Takes the server's own time in its queue out of an answer, where it reports one."""
         metrics = part.get("metrics")
         waited = metrics.get("queue_time_ms") if isinstance(metrics, dict) else None
-        if isinstance(waited, int | float):
+        if type(waited) in (int, float) and 0 <= waited < math.inf:  # neither true nor NaN, which JSON cannot say
             self.queue_ms = (self.queue_ms or 0.0) + waited
 
     def chosen(self, prefix: VllmPrefix, allowed: list[int] | None) -> int:

@@ -97,9 +97,13 @@ class Job:
             )
 
     def wait(self) -> None:
-        """Until the job is done, cancelled or failed."""
-        while not self._done.wait(self._patience_s()):
-            self._look_at_the_time()
+        """Until the job is done, cancelled or failed; Ctrl-C in the meantime cancels it."""
+        try:
+            while not self._done.wait(self._patience_s()):
+                self._look_at_the_time()
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
 
     def result(self) -> Any:
         """Waits for the work's value; raises what the work raised."""

@@ -11,13 +11,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
-from core.public import public_name
 from core.vllm_server import NoAnswer, Served, ServerAway, ServerChanged, VllmServer
+from core.vllm_wire import watching
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Fleet:
         found = [self._tried([member], lambda server: server.served(), watch) for member in self._members]
         if not all(one.is_same(found[0]) for one in found):
             raise ServerChanged(
-                f"the servers run different models: {', '.join(sorted({public_name(one.id) for one in found}))} "
+                f"the servers run different models: {', '.join(sorted({one.name for one in found}))} "
                 f"with windows of {', '.join(sorted({str(one.window) for one in found}))}; start all with the same"
             )
         self._expected = found[0]
@@ -94,10 +94,8 @@ class Fleet:
     def everywhere(self, body: Mapping[str, Any], watch: Watch) -> None:
         """The same request to every server; one that is away goes without."""
         for member in self._members:
-            try:
+            with watching(watch.check), suppress(NoAnswer):
                 self._heard(member, lambda server: server.completions(self._named(body)))
-            except NoAnswer:
-                watch.check()
 
     @contextmanager
     def stream(self, home: int, body: Mapping[str, Any], watch: Watch) -> Iterator[Iterator[dict[str, Any]]]:
@@ -114,7 +112,8 @@ class Fleet:
                 return chain([first], parts)
 
             parts = self._tried(self._ranked(home), begun, watch)
-            yield _unbroken(parts)
+            with watching(watch.check):
+                yield _unbroken(parts)
 
     def close(self) -> None:
         for member in self._members:
@@ -137,8 +136,10 @@ class Fleet:
             for member in members:
                 watch.check()
                 try:
-                    return self._heard(member, ask)
+                    with watching(watch.check):
+                        return self._heard(member, ask)
                 except NoAnswer as reason:
+                    watch.check()  # whoever was interrupted has its connections closed
                     if not member.is_away:
                         log.warning("%s does not answer: %s", member.server.url, reason)
                     member.is_away, member.heard = True, 0.0
@@ -181,8 +182,8 @@ def _require_same(now: Served, before: Served) -> None:
     """Raises `ServerChanged`."""
     if not now.is_same(before):
         raise ServerChanged(
-            f"the vLLM server runs {public_name(now.id)} with a window of {now.window} now, and ran "
-            f"{public_name(before.id)} with {before.window}; start again, or select the model anew"
+            f"the vLLM server runs {now.name} with a window of {now.window} now, and ran "
+            f"{before.name} with {before.window}; start again, or select the model anew"
         )
 
 
