@@ -91,6 +91,8 @@ def run_streamed(
             if braces.closed or finish is not None:
                 how = "closed" if braces.closed else "limit" if finish == "length" else "end_of_turn"
                 break
+            if len(told) >= limit:  # also of a server that does not keep to it
+                break
         clock.lap("decode", last=True)
         if mode != "free":  # without rules the model would write on
             with suppress(ServerAway):  # the object is whole, whatever becomes of the stream
@@ -121,10 +123,12 @@ def _tokens(parts: Iterator[dict[str, Any]], session: VllmBackend) -> Iterator[t
     """Each token as it comes, the last with why it was the last; None for an end without a token."""
     for part in parts:
         session.note_metrics(part)
-        for choice in part.get("choices") or ():
-            ids, finish = choice.get("token_ids"), choice.get("finish_reason")
-            if not isinstance(ids, list):
+        choices = part.get("choices") or []
+        for choice in choices if isinstance(choices, list) else [None]:
+            ids = choice.get("token_ids") if isinstance(choice, dict) else None
+            if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
                 raise ServerRefused("the vLLM server does not stream token ids; update it to 0.32 or later")
+            finish = choice.get("finish_reason")
             for number, token in enumerate(ids, start=1):
                 yield token, finish if number == len(ids) else None
             if not ids and finish is not None:

@@ -13,11 +13,15 @@ from typing import Any
 import numpy as np
 
 from core.vllm_server import ServerRefused
+from core.wording import shown
 
 #: Ids of one list: what vLLM allows (`MAX_LOGPROB_TOKEN_IDS`).
 LIST_IDS = 128
 #: Prompts of one request: as many as a scheduler step of vLLM has room for at the least.
 MOST_PROMPTS = 64
+
+#: Of a float32, which vLLM computes in; it says -9999 for what is impossible.
+LEAST = float(np.finfo(np.float32).min)
 
 Prompt = tuple[int, ...]
 
@@ -62,12 +66,18 @@ class ListRequest:
         """Writes the log-probabilities of an answer where they belong. Raises `ServerRefused`."""
         for (read, column, ids), found in zip(self.places, _found(answer, len(self.prompts)), strict=True):
             try:
-                rows[read][column : column + len(ids)] = [found[f"token_id:{token}"] for token in ids]
-            except (KeyError, TypeError, ValueError):
+                told = [found[f"token_id:{token}"] for token in ids]
+            except (KeyError, TypeError):
                 raise ServerRefused(
                     "the vLLM server does not answer with the token ids that it was asked for; "
                     "update it to 0.32 or later"
                 ) from None
+            if wrong := [each for each in told if not _is_log_probability(each)]:
+                raise ServerRefused(
+                    f"the vLLM server answers {shown(wrong[0])} where a log-probability should be; "
+                    "start it with --logprobs-mode raw_logprobs"
+                )
+            rows[read][column : column + len(ids)] = told
 
 
 def requests_for(prompts: Sequence[Prompt], wanted: Sequence[np.ndarray]) -> list[ListRequest]:
@@ -88,8 +98,14 @@ def _found(answer: Mapping[str, Any], count: int) -> list[Mapping[str, float]]:
     try:
         choices = sorted(answer["choices"], key=lambda choice: choice["index"])
         found = [choice["logprobs"]["top_logprobs"][0] for choice in choices]
+        numbers = [choice["index"] for choice in choices]
     except (KeyError, TypeError, IndexError):
-        found = []
-    if len(found) != count:
+        found, numbers = [], []
+    if numbers != list(range(count)):
         raise ServerRefused(f"the vLLM server answered {len(found)} of {count} prompts; update it to 0.32 or later")
     return found
+
+
+def _is_log_probability(value: object) -> bool:
+    """Neither NaN nor above 0 by more than rounding: with logits in their place every answer would be wrong."""
+    return type(value) in (int, float) and LEAST <= value <= 1e-3

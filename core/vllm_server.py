@@ -7,6 +7,7 @@ other servers. Every method may be called from several threads.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from typing import Any
 import httpx
 
 from core.owner import Unavailable
-from core.public import pathless
+from core.public import pathless, public_name
+from core.vllm_wire import Wire
+from core.wording import escaped
 
 CONNECT_S = 5.0
 #: Silence after which a request is given up. The first of a CPU server takes 20 s.
@@ -24,6 +27,12 @@ SILENCE_S = 300.0
 IDLE_S = 4.0
 #: Answers after which the same request may be sent again: it was not taken, or not finished.
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: What OpenSSL says where another try cannot help: an authority that is unknown here, a server without TLS.
+_NO_TLS = re.compile("CERTIFICATE_VERIFY_FAILED|WRONG_VERSION_NUMBER")
+#: Where a server's own words say who it asks in its turn.
+_NUMERIC_HOST = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
+#: Characters of a name that a server gives, and of its own words.
+MOST_NAME, MOST_REASON = 100, 200
 
 
 class ServerAway(Unavailable):
@@ -57,6 +66,11 @@ class Served:
     window: int
     version: str
 
+    @property
+    def name(self) -> str:
+        """For people: of a path the last part, on one line and never long."""
+        return escaped(public_name(self.id))[:MOST_NAME] or "a model without a name"
+
     def is_same(self, other: Served) -> bool:
         return (self.id, self.root, self.window) == (other.id, other.root, other.window)
 
@@ -66,21 +80,27 @@ class VllmServer:
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self.url = url
+        if key and not (key.isascii() and key.isprintable()):
+            raise ServerRefused("the server's key has a character that no header carries; give it without line ends")
+        self._key = key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None)
-        limits = httpx.Limits(max_connections=None, keepalive_expiry=IDLE_S)
         # A proxy of the environment is for the way out, not for a server that was named.
-        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False)
+        self._client = httpx.Client(
+            base_url=self.url, headers=headers, timeout=timeout, transport=Wire(IDLE_S), trust_env=False
+        )
 
     def served(self) -> Served:
         """Raises `NoAnswer`, `ServerRefused`."""
-        models = self._get("/v1/models").get("data") or []
-        base = next((model for model in models if isinstance(model, dict) and not model.get("parent")), None)
+        models = self._get("/v1/models").get("data")
         try:
+            base = next(model for model in models if isinstance(model, dict) and not model.get("parent"))
             found = Served(
                 str(base["id"]), str(base.get("root") or base["id"]), int(base["max_model_len"]), self._version()
             )
-        except (TypeError, KeyError, ValueError):
+            if found.window < 1:
+                raise ValueError(found.window)
+        except (TypeError, KeyError, ValueError, OverflowError, StopIteration):
             raise ServerRefused(f"the server at {self.url} is no vLLM: it names no model with a window") from None
         return found
 
@@ -88,7 +108,7 @@ class VllmServer:
         """The server's own ids of a text. Raises as `served` does."""
         asked = {"model": model, "prompt": text, "add_special_tokens": False}
         found = self._post("/tokenize", asked).get("tokens")
-        if not isinstance(found, list):
+        if not isinstance(found, list) or not all(type(token) is int for token in found):
             raise ServerRefused("the vLLM server does not say how it tokenises; update it to 0.32 or later")
         return found
 
@@ -105,28 +125,41 @@ class VllmServer:
         with _told_as_no_answer(), self._client.stream("POST", "/v1/completions", json=dict(body)) as answer:
             if answer.status_code != 200:
                 answer.read()
-                raise _refused(answer)
-            yield _parts(answer)
+                raise self._refused(answer)
+            yield _parts(answer, self._key)
 
     def close(self) -> None:
         self._client.close()
 
     def _version(self) -> str:
         try:
-            return str(self._get("/version").get("version") or "of unknown version")
+            version = escaped(str(self._get("/version").get("version") or ""))
+            return version[:MOST_NAME] or "of unknown version"
         except ServerRefused:  # a balancer in front may not pass it on
             return "of unknown version"
 
     def _get(self, path: str) -> dict[str, Any]:
         with _told_as_no_answer():
-            return _object(self._client.get(path))
+            return self._object(self._client.get(path))
 
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         with _told_as_no_answer():
-            return _object(self._client.post(path, json=dict(body)))
+            return self._object(self._client.post(path, json=dict(body)))
+
+    def _object(self, answer: httpx.Response) -> dict[str, Any]:
+        if answer.status_code != 200:
+            raise self._refused(answer)
+        found = _parsed(answer.content)
+        if not isinstance(found, dict):
+            raise ServerRefused("the server's answer is no JSON object; is there a vLLM at this address?")
+        return found
+
+    def _refused(self, answer: httpx.Response) -> Exception:
+        reason = _reason(_parsed(answer.content), self._key)
+        return _refusal(answer.status_code, reason, _seconds(answer.headers.get("retry-after")))
 
 
-def _parts(answer: httpx.Response) -> Iterator[dict[str, Any]]:
+def _parts(answer: httpx.Response, key: str | None) -> Iterator[dict[str, Any]]:
     """The data of server-sent events, up to the one that says that it was the last."""
     for line in _lines(answer):
         if not line.startswith("data:"):
@@ -134,14 +167,11 @@ def _parts(answer: httpx.Response) -> Iterator[dict[str, Any]]:
         data = line.removeprefix("data:").strip()
         if data == "[DONE]":
             return
-        try:
-            part = json.loads(data)
-        except ValueError:
-            part = None
+        part = _parsed(data)
         if not isinstance(part, dict):
             raise NoAnswer("the stream holds something that is no JSON object")
         if "error" in part:  # found out only now, with the status 200 before it
-            raise _refusal(_status(part), _reason(part))
+            raise _refusal(_status(part), _reason(part, key))
         yield part
     raise NoAnswer("the stream ends in the middle")
 
@@ -151,16 +181,12 @@ def _lines(answer: httpx.Response) -> Iterator[str]:
         yield from answer.iter_lines()
 
 
-def _object(answer: httpx.Response) -> dict[str, Any]:
-    if answer.status_code != 200:
-        raise _refused(answer)
+def _parsed(text: str | bytes) -> Any:
+    """None for what is no JSON."""
     try:
-        found = answer.json()
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ServerRefused("the server's answer is no JSON object; is there a vLLM at this address?")
-    return found
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 @contextmanager
@@ -173,17 +199,14 @@ def _told_as_no_answer() -> Iterator[None]:
     except httpx.TimeoutException:
         raise NoAnswer(f"no answer within {SILENCE_S:g} s") from None
     except (httpx.TransportError, httpx.StreamError) as error:
+        if _NO_TLS.search(str(error)):
+            raise ServerRefused(
+                "the server has no certificate that is trusted here; give its authority's as SSL_CERT_FILE, "
+                "or http:// where it speaks no TLS"
+            ) from None
         raise NoAnswer(type(error).__name__) from None
     except httpx.DecodingError:
         raise NoAnswer("an answer that cannot be unpacked") from None
-
-
-def _refused(answer: httpx.Response) -> Exception:
-    try:
-        reason = _reason(answer.json())
-    except ValueError:
-        reason = ""
-    return _refusal(answer.status_code, reason, _seconds(answer.headers.get("retry-after")))
 
 
 def _refusal(status: int, reason: str, retry_s: float | None = None) -> Exception:
@@ -193,14 +216,16 @@ def _refusal(status: int, reason: str, retry_s: float | None = None) -> Exceptio
         return ServerChanged("the vLLM server runs another model than before; start again, or select the model anew")
     if status in (401, 403):
         return ServerRefused("the vLLM server refuses the key; give its own as --server-key or VLLM_API_KEY")
-    return ServerRefused(f"the vLLM server refuses the request with status {status}{': ' * bool(reason)}{reason}")
+    words = f": {reason[:MOST_REASON]}" if reason else ""
+    return ServerRefused(f"the vLLM server refuses the request with status {status}{words}")
 
 
-def _reason(data: Any) -> str:
-    """The server's own words on one line, without its folders."""
+def _reason(data: Any, key: str | None) -> str:
+    """The server's own words on one line, without its folders and addresses, and without the key."""
     error = data.get("error") if isinstance(data, dict) else None
     words = error.get("message") if isinstance(error, dict) else error
-    return " ".join(pathless(str(words or "")).split())[:200]
+    words = pathless(str(words or "").replace(key or "\0", "***"))
+    return escaped(" ".join(_NUMERIC_HOST.sub("its address", words).split()))
 
 
 def _status(part: Mapping[str, Any]) -> int:

@@ -33,12 +33,14 @@ def watching(check: Callable[[], None]) -> Iterator[None]:
 
 
 class Wire(httpx.HTTPTransport):
-    """httpx's own transport over connections that are watched."""
+    """httpx's own transport over connections that are watched; idle ones are kept for `idle_s`."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_s: float) -> None:
         # httpx has no parameter for the network backend. SSL_CERT_FILE is heeded: a server may have its own authority.
         context = httpx.create_ssl_context()
-        self._pool = httpcore.ConnectionPool(context, max_connections=None, network_backend=_Network())
+        self._pool = httpcore.ConnectionPool(
+            context, max_connections=None, keepalive_expiry=idle_s, network_backend=_Network()
+        )
 
 
 class _Network(httpcore.SyncBackend):

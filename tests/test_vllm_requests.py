@@ -12,9 +12,9 @@ IDS = st.lists(st.integers(0, 400), min_size=1, max_size=300, unique=True).map(n
 
 
 def answer(request: ListRequest, prompts=None) -> dict:
-    """A server's, in which the log-probability of an id is its number times the prompt's first token."""
+    """A server's, in which the log-probability of an id is its number times the prompt's first token, below 0."""
     prompts = request.prompts if prompts is None else prompts
-    top = [{f"token_id:{i}": float(i * prompt[0]) for i in request.ids} for prompt in prompts]
+    top = [{f"token_id:{i}": -float(i * prompt[0]) for i in request.ids} for prompt in prompts]
     return {"choices": [{"index": n, "logprobs": {"top_logprobs": [each]}} for n, each in enumerate(top)][::-1]}
 
 
@@ -28,7 +28,7 @@ def test_every_wanted_id_is_asked_for_once_and_comes_back_in_its_column(wanted):
         request.fill(rows, answer(request))
     assert sum(len(request.prompts) for request in requests) == sum(-(-len(ids) // LIST_IDS) for ids in wanted)
     for prompt, ids, row in zip(prompts, wanted, rows, strict=True):
-        assert row.tolist() == [i * prompt[0] for i in ids.tolist()]
+        assert row.tolist() == [-i * prompt[0] for i in ids.tolist()]
 
 
 def test_forks_that_want_the_same_ids_travel_in_one_request():
