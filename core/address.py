@@ -9,6 +9,8 @@ from core.wording import shown
 
 #: An address in a text, without what ends the sentence around it.
 ADDRESS = re.compile(r"https?://[^\s'\"()<>;]*[^\s'\"()<>;,.:]", re.IGNORECASE)
+#: A name whose parts are as long as they may be, or an IPv6 address without its brackets.
+_HOST = re.compile(r"[\w-]{1,63}(?:\.[\w-]{1,63})*\.?|[\da-f:.]*:[\da-f:.]*(?:%[\w.-]+)?", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/\s'\"]*@")
 
 
@@ -35,13 +37,13 @@ def without_login(text: str) -> str:
 
 
 def _checked(text: str) -> str:
+    if "@" in text:
+        raise AddressError("a url with a user's name in it would be shown with it; give the key as --server-key")
     try:
         parts = urlsplit(text.strip())
-        is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_whole = parts.scheme in ("http", "https") and _HOST.fullmatch(parts.hostname or "") and parts.port != 0
     except ValueError:  # a port that is none, half a bracket
         parts, is_whole = urlsplit(""), False
     if not is_whole or parts.path.strip("/") not in ("", "v1") or parts.query or parts.fragment:
-        raise AddressError(f"url {shown(without_login(text.strip()))} is no server's address; use http://HOST:PORT")
-    if "@" in parts.netloc:
-        raise AddressError("a url with a user's name in it would be shown with it; give the key as --server-key")
+        raise AddressError(f"url {shown(text.strip())} is no server's address; use http://HOST:PORT")
     return f"{parts.scheme}://{parts.netloc}"

@@ -23,8 +23,12 @@ def public_name(model: str) -> str:
     """A model's name for clients: of a path only its last part, of a server's address nothing."""
     if is_url(model):
         return A_SERVER
-    is_path = model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).expanduser().exists()
-    return Path(model).expanduser().absolute().name if is_path else model
+    try:
+        place = Path(model).expanduser()
+        is_path = model.startswith((".", "~")) or place.is_absolute() or bool(model) and place.exists()
+        return place.absolute().name if is_path else model
+    except (OSError, RuntimeError):  # a name as long as no file's; the folder of a user who is not here
+        return model.rpartition("/")[2]
 
 
 def pathless(text: str) -> str:

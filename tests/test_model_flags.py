@@ -124,7 +124,7 @@ def test_the_app_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--url", f"{ONE},{ONE}/v1"], f"url '{ONE}' is given twice; give each server once"),
         (["--url", ONE, "--url", ONE], "a server is given twice; give each once"),
         (["--url", "http://me:hunter2@h:1"], "a url with a user's name in it would be shown with it; give the key as"),
-        (["--url", "http://me:hunter2@h:1/v2"], "url 'http://h:1/v2' is no server's address"),
+        (["--url", "http://me:hunter2@h:1/v2"], "a user's name in it"),
         (["--in-flight", "0"], "'0' in flight: give a number from 1 to 256"),
         (["--in-flight", "257"], "'257' in flight"),
         (["--in-flight", "many"], "'many' in flight"),
