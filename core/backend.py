@@ -175,5 +175,10 @@ class Backend(Protocol):
 
 
 def room_after(backend: Backend, length: int) -> int:
-    """New tokens of one pass after a prefix of this length: what memory allows, and never more than the window spans."""
+    """New tokens of one pass after a prefix of this length: what memory allows, and never more than the window spans.
+
+    Prompts of their own do not add up.
+    """
+    if backend.identity.strategy == "prompts":
+        return backend.room(length)
     return min(backend.room(length), backend.identity.window - length)

@@ -14,7 +14,8 @@ from typing import Literal
 
 from core.backend import Backend, Decoder, Prefix
 from core.grammar import Constraint, Grammars, Mode
-from core.owner import Job, LaneClock
+from core.lane_clock import LaneClock
+from core.owner import Job
 from core.parallel import Emit
 from core.request import Prepared
 from core.trace import LaneEnded, LaneStarted, PassEnded, PhaseEnded, TokenWritten

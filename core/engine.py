@@ -17,10 +17,11 @@ from typing import Any
 from core.backend import Backend, Prefix, room_after
 from core.baseline import run_baseline, write
 from core.grammar import MODES, Grammars, Mode
+from core.lane_clock import LaneClock
 from core.many import ManyContexts
 from core.models import Progress
 from core.overhead import measured_overhead
-from core.owner import Job, LaneClock, Owner
+from core.owner import Job, Owner
 from core.parallel import Emit, Outcome, ParallelLane
 from core.plans import MAX_BYTES, MAX_ENTRIES, Plans, PriorScores
 from core.prompt import ChatFormat

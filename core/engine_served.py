@@ -23,11 +23,12 @@ from core.backend import Identity, ModelUnsupported
 from core.engine import MOST_ALLOWANCE, Engine
 from core.engine_vllm import MOST_IDS, VllmBackend, home_of
 from core.grammar import Mode
+from core.lane_clock import LaneClock
 from core.loading import Load
 from core.many import Fault, ManyContexts
 from core.models import ModelNotFound, known_models, resolve
 from core.overhead import measured_overhead
-from core.owner import Job, LaneClock, Owner
+from core.owner import Job, Owner
 from core.parallel import Emit, Outcome, ParallelLane
 from core.plans import PriorScores
 from core.public import pathless
@@ -35,11 +36,12 @@ from core.race import Found, Race
 from core.request import Prepared, Request
 from core.result import CacheState, Result
 from core.schema import StructuredSchema
-from core.trace import LaneEnded, Loading, RunStarted, WarmedUp
+from core.trace import LaneEnded, Loading, RunStarted, Waiting, WarmedUp
 from core.trie import Plan
 from core.vllm_fleet import Fleet, Watch
 from core.vllm_lane import opening_of, run_streamed
 from core.vllm_server import Served, VllmServer
+from core.vllm_wire import LOOK_S
 from core.wording import escaped
 
 IN_FLIGHT = 8
@@ -89,8 +91,22 @@ class ServedRace(Race):
     def _baseline(self, prepared: Prepared, job: Job) -> Found:
         return super()._baseline(self._apart(prepared, job), job)
 
+    def _run(self, job: Job) -> None:
+        """One race at a time: another one of this page would be in its clocks."""
+        began = time.perf_counter()
+        while not self._engine.racing.acquire(timeout=LOOK_S):
+            job.check()
+            if not self._events:
+                self._events.append(Waiting(self._waited_ms(), ahead=1))
+        try:
+            self._waited_before_ms += (time.perf_counter() - began) * 1e3
+            super()._run(job)
+        finally:
+            self._engine.racing.release()
+
     def _apart(self, prepared: Prepared, job: Job) -> Prepared:
         if prepared.head is None:
+            self._engine.look(prepared, job, self._events.append)
             return prepared
         started = time.perf_counter()
         prepared = self._engine.apart(prepared, job, self._events.append)
@@ -113,6 +129,7 @@ class ServedEngine(Engine):
     def __init__(self, backend: VllmBackend, model: str, why: str, owner: Owner, in_flight: int, **caches: Any) -> None:
         super().__init__(backend, model, why, owner, **caches)
         self._lock = threading.RLock()  # of what is kept: jobs run side by side
+        self.racing = threading.Lock()
         self._in_flight = in_flight
         its = weakref.ref(self)  # or the fleet would hold its engine
         backend.fleet.on_change = lambda: (engine := its()) and engine.renew()
@@ -159,6 +176,10 @@ class ServedEngine(Engine):
         session = self.backend.session(_watch(job, emit))
         return replace(prepared, head=session.apart(prepared.head, home_of(prepared.whole)))
 
+    def look(self, prepared: Prepared, job: Job, emit: Emit) -> None:
+        """Makes sure before a clock starts that the server is there and what it was."""
+        self.backend.fleet.look(home_of(prepared.whole), _watch(job, emit))
+
     def spread(self, head: Any, job: Job) -> None:
         """Has every server read the head, where there are several."""
         if len(self.backend.fleet) > 1:
@@ -199,12 +220,12 @@ def connected(
     def found(job: Job) -> ServedEngine:
         load.progress("asking the vLLM server", None)
         watch = Watch(tell=lambda line: load.progress(line, None))
-        served = fleet.served(watch)
+        served, version = fleet.find(watch), fleet.version(watch)
         read = tokenizer_of(tokenizer, served, load)
         require_same_tokens(read, fleet, watch)
         pool = ThreadPoolExecutor(in_flight, "pcd-wire")
-        backend = VllmBackend(fleet, read, identity_of(served, read, len(servers)), pool)
-        name, why = served.name, f"served by vLLM {served.version}"
+        backend = VllmBackend(fleet, read, identity_of(served, version, read, len(servers)), pool)
+        name, why = served.name, f"served by vLLM {version}"
         caches = {"cache_entries": load.cache_entries, "cache_bytes": load.cache_bytes}
         engine = ServedEngine(backend, name, why, owner, in_flight, **caches)
         load.progress(f"warming up {name}", None)
@@ -247,23 +268,22 @@ def _is_folder(place: str) -> bool:
 
 def require_same_tokens(tokenizer: Any, fleet: Fleet, watch: Watch) -> None:
     """Raises `ModelUnsupported` where a server reads a line as other tokens."""
-    for line in LABEL_LINES:
-        own = tokenizer.encode(line, add_special_tokens=False)
-        for theirs in fleet.tokens(line, watch):
-            if theirs != own:
-                raise ModelUnsupported(
-                    f"the tokenizer here and the vLLM server's differ: {line!r} is {own[:12]} here and {theirs[:12]} "
-                    "there; give the folder of the served model as --tokenizer"
-                )
+    own = {line: tokenizer.encode(line, add_special_tokens=False) for line in LABEL_LINES}
+    if found := fleet.differing(own, watch):
+        line, theirs = found
+        raise ModelUnsupported(
+            f"the tokenizer here and the vLLM server's differ: {line!r} is {own[line][:12]} here and {theirs[:12]} "
+            "there; give the folder of the served model as --tokenizer"
+        )
 
 
-def identity_of(served: Served, tokenizer: Any, servers: int) -> Identity:
+def identity_of(served: Served, version: str, tokenizer: Any, servers: int) -> Identity:
     known = hashlib.sha256(
         repr((served.id, served.root, served.window, sorted(tokenizer.get_vocab().items()))).encode()
     )
     return Identity(
         backend="vllm",
-        device=f"vLLM {served.version}" + f", {servers} servers" * (servers > 1),
+        device=f"vLLM {version}" + f", {servers} servers" * (servers > 1),
         dtype="as served",
         window=served.window,
         vocab_size=len(tokenizer),

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from core.backend import Prefix, room_after
-from core.owner import Job, LaneClock
+from core.lane_clock import LaneClock
+from core.owner import Job
 from core.packing import forest, packs
 from core.parallel import Outcome
 from core.plans import PriorScores

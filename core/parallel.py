@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.backend import Backend, Prefix, TreeBatch, room_after
-from core.owner import Job, LaneClock
+from core.lane_clock import LaneClock
+from core.owner import Job
 from core.plans import PriorScores
 from core.prompt import literal
 from core.request import Prepared

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from core.backend import Prefix
 from core.compare import Comparison, Row, compare
 from core.faults import told
+from core.lane_clock import LaneClock, ticking
 from core.machine import machine_of, versions
-from core.owner import Cancelled, Job, LaneClock, ticking
+from core.owner import Cancelled, Job
 from core.plans import PriorScores
 from core.result import Decision
 from core.schema import Choice, StructuredSchema

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from core.address import without_login
+from core.address import AddressError, without_login
 from core.backend import BackendMissing, ModelUnsupported
 from core.engine import Engine
 from core.faults import is_out_of_memory
@@ -44,7 +44,7 @@ class Busy(RuntimeError):
 
 
 #: What a load raises, each with a message of one line.
-REFUSALS = (ModelNotFound, ModelError, BackendMissing, ModelUnsupported)
+REFUSALS = (ModelNotFound, ModelError, BackendMissing, ModelUnsupported, AddressError)
 
 #: Patience with a running pass when the process ends.
 CLOSE_S = 5.0
@@ -129,7 +129,8 @@ class Resident:
     def _persist(self, place: Engine | None) -> None:
         """Loads what was begun, again and again while its server is away, until another engine is in `place`'s place.
 
-        Raises nothing: what comes of it is told by the status.
+        In an engine's place whatever refuses it: its server has changed, and may change back. Raises nothing: what
+        comes of it is told by the status.
         """
         name = self._wanted
         for pause_s in _pauses():
@@ -140,8 +141,8 @@ class Resident:
             except Closing:
                 return
             except (*REFUSALS, Unavailable) as error:
-                if not (isinstance(error, Unavailable) and error.is_passing):
-                    self._failed(str(error), place)
+                if place is None and not (isinstance(error, Unavailable) and error.is_passing):
+                    self._failed(str(error))
                     return
                 news = self._away(error)
             finally:
@@ -215,7 +216,7 @@ class Resident:
             log.info(without_login(stage))
         self._show(news)
 
-    def _away(self, error: Unavailable) -> Status:
+    def _away(self, error: Exception) -> Status:
         """What is told until the next try."""
         log.warning("%s", error)
         news = Status("loading", f"{str(error).partition(';')[0]}; trying again", waits=True)
@@ -227,10 +228,9 @@ class Resident:
         if self.engine is None:
             self.status = news
 
-    def _failed(self, message: str, place: Engine | None = None) -> None:
-        """`place`: an engine that is of no more use without what was to be loaded."""
+    def _failed(self, message: str) -> None:
         log.error(without_login(message))
-        if self.engine is place:
+        if self.engine is None:
             self.status = Status("failed", message=message)
 
 

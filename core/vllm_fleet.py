@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 FIRST_S, GROWTH, LONGEST_S = 0.2, 2.0, 5.0
 #: Seconds without a word from a server after which it is asked whether it still runs the same model.
 STALE_S = 5.0
+#: The way out where a server is not what it was.
+ANEW = "start again, or select the model anew"
 #: What somebody who waits is told.
 TRYING = "the vLLM server does not answer; trying again"
 
@@ -62,27 +64,41 @@ class Fleet:
         self._patience_s = patience_s
         self._lock = threading.Lock()
         self._expected: Served | None = None
+        self._ids: dict[str, list[int]] = {}  # of texts, as every server must make them
         self.on_change: Callable[[], None] = lambda: None  # when a server runs another model, until it is back
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def served(self, watch: Watch) -> Served:
-        """What all servers run, from now on expected of them. Raises `ServerAway`, `ServerChanged`."""
-        found = [self._tried([member], lambda server: server.served(), watch) for member in self._members]
-        if not all(one.is_same(found[0]) for one in found):
-            raise ServerChanged(
-                f"the servers run different models: {', '.join(sorted({one.name for one in found}))} "
-                f"with windows of {', '.join(sorted({str(one.window) for one in found}))}; start all with the same"
-            )
-        self._expected = found[0]
-        return found[0]
+    def find(self, watch: Watch) -> Served:
+        """What the servers run, from now on expected of all. One that is away is compared when it is back.
 
-    def tokens(self, text: str, watch: Watch) -> list[list[int]]:
-        """The ids that each server makes of a text."""
-        assert self._expected is not None, "served() comes first"
-        model = self._expected.id
-        return [self._tried([member], lambda server: server.tokens(model, text), watch) for member in self._members]
+        Raises `ServerAway` where all are, `ServerChanged` where two differ.
+        """
+        first = self._tried(self._members, VllmServer.served, watch)
+        for member in self._members:
+            if not member.heard:
+                with suppress(NoAnswer), watching(watch.check):
+                    _require_same(member.server.served(), first, "runs {}, and another one {}; start all with the same")
+                    member.heard, member.is_away = time.monotonic(), False
+        self._expected = first
+        return first
+
+    def differing(self, ids: Mapping[str, list[int]], watch: Watch) -> tuple[str, list[int]] | None:
+        """A text of which a server makes other ids, and those; from now on no server may, that was away."""
+        assert self._expected is not None, "find() comes first"
+        self._ids = dict(ids)
+        present = [member for member in self._members if not member.is_away]
+        found = (self._tried([member], self._differing, watch) for member in present)
+        return next(filter(None, found), None)
+
+    def version(self, watch: Watch) -> str:
+        """Of one of the servers."""
+        return self._tried(self._members, VllmServer.version, watch)
+
+    def look(self, home: int, watch: Watch) -> None:
+        """Makes sure that the server that `home` names is there and what it was. Raises as `completions` does."""
+        self._tried(self._ranked(home), lambda server: None, watch)
 
     def completions(self, home: int, body: Mapping[str, Any], watch: Watch) -> dict[str, Any]:
         """One answer, of the server that `home` names or of another one.
@@ -120,7 +136,7 @@ class Fleet:
             member.server.close()
 
     def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._expected is not None, "served() comes first"
+        assert self._expected is not None, "find() comes first"
         return {"model": self._expected.id, **body}
 
     def _ranked(self, home: int) -> list[_Member]:
@@ -147,8 +163,7 @@ class Fleet:
                     if not reasons:  # before the next server too: the time that was lost is in the asker's clock
                         watch.tell(TRYING)
                     reasons.append(reason)
-            asked_for = [reason.retry_s for reason in reasons if reason.retry_s is not None]
-            wait = max(pause, min(asked_for, default=0.0))
+            wait = max(pause, min(reason.retry_s or 0.0 for reason in reasons))
             if time.monotonic() + wait > deadline:
                 raise ServerAway(
                     f"the vLLM server does not answer ({reasons[-1]}); try again when it is back"
@@ -160,7 +175,9 @@ class Fleet:
         """The answer of one server, which after a silence must first say that it runs what it ran."""
         try:
             if self._expected is not None and time.monotonic() - member.heard > STALE_S:
-                _require_same(member.server.served(), self._expected)
+                _require_same(member.server.served(), self._expected, f"runs {{}} now, and ran {{}}; {ANEW}")
+                if member.is_away and self._differing(member.server):  # it may be another model under the same name
+                    raise ServerChanged(f"the vLLM server makes other tokens of a text than before; {ANEW}")
                 member.has_changed = False
             answer = ask(member.server)
         except ServerChanged:
@@ -171,6 +188,13 @@ class Fleet:
         member.is_away, member.heard, member.rests_until = False, time.monotonic(), 0.0
         return answer
 
+    def _differing(self, server: VllmServer) -> tuple[str, list[int]] | None:
+        assert self._expected is not None, "find() comes first"
+        for text, ids in self._ids.items():
+            if (theirs := server.tokens(self._expected.id, text)) != ids:
+                return text, theirs
+        return None
+
     def _changed(self, member: _Member) -> None:
         with self._lock:
             is_first, member.has_changed = not member.has_changed, True
@@ -178,13 +202,11 @@ class Fleet:
             self.on_change()
 
 
-def _require_same(now: Served, before: Served) -> None:
-    """Raises `ServerChanged`."""
-    if not now.is_same(before):
-        raise ServerChanged(
-            f"the vLLM server runs {now.name} with a window of {now.window} now, and ran "
-            f"{before.name} with {before.window}; start again, or select the model anew"
-        )
+def _require_same(now: Served, before: Served, words: str) -> None:
+    """Raises `ServerChanged`; `words` have a place for each of the two."""
+    if now != before:
+        one, other = (f"{each.name} with a window of {each.window}" for each in (now, before))
+        raise ServerChanged(f"the vLLM server {words.format(one, other)}")
 
 
 def _rest(seconds: float, watch: Watch) -> None:

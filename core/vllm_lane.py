@@ -16,7 +16,8 @@ from typing import Any
 from core.baseline import How, token_limit
 from core.engine_vllm import VllmBackend, VllmPrefix, home_of
 from core.grammar import Mode, Unguided
-from core.owner import Job, LaneClock
+from core.lane_clock import LaneClock
+from core.owner import Job
 from core.parallel import Emit
 from core.request import Prepared
 from core.schema import StructuredSchema

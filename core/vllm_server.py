@@ -64,15 +64,11 @@ class Served:
     id: str  # the name that requests give
     root: str  # where its weights come from: a folder of the server, or a hub id
     window: int
-    version: str
 
     @property
     def name(self) -> str:
         """For people: of a path the last part, on one line and never long."""
         return escaped(public_name(self.id))[:MOST_NAME] or "a model without a name"
-
-    def is_same(self, other: Served) -> bool:
-        return (self.id, self.root, self.window) == (other.id, other.root, other.window)
 
 
 class VllmServer:
@@ -95,9 +91,7 @@ class VllmServer:
         models = self._get("/v1/models").get("data")
         try:
             base = next(model for model in models if isinstance(model, dict) and not model.get("parent"))
-            found = Served(
-                str(base["id"]), str(base.get("root") or base["id"]), int(base["max_model_len"]), self._version()
-            )
+            found = Served(str(base["id"]), str(base.get("root") or base["id"]), int(base["max_model_len"]))
             if found.window < 1:
                 raise ValueError(found.window)
         except (TypeError, KeyError, ValueError, OverflowError, StopIteration):
@@ -131,7 +125,8 @@ class VllmServer:
     def close(self) -> None:
         self._client.close()
 
-    def _version(self) -> str:
+    def version(self) -> str:
+        """Raises `NoAnswer`."""
         try:
             version = escaped(str(self._get("/version").get("version") or ""))
             return version[:MOST_NAME] or "of unknown version"

@@ -245,7 +245,7 @@ class ScriptedRace:
                 **self._served(),
             )
         )
-        self._emit(WarmedUp(self._since_asked(), took_ms=12.5, when="run"))
+        self._emit(WarmedUp(self._since_asked(), took_ms=12.5, when="load"))
         if self.mode == self.engine.failing:
             raise Failed(f"out of memory: {HOSTILE}")
         lanes: Mapping[Lane, Callable[[], None]] = {"pcd": self._parallel, "ar": self._baseline}

@@ -23,8 +23,8 @@ from core.benchmark import main
 from core.engine import Engine
 from core.figures import Spread, ms_text, percentile, ratio_text, summaries, summary_of
 from core.interruption import interrupted_by_sigterm, interruptible
+from core.lane_clock import LaneClock
 from core.models import ModelNotFound
-from core.owner import LaneClock
 from core.presets import FOLDER, Preset
 from core.report import Report, csv_cell, markdown_text
 from core.request import Request

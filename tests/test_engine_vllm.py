@@ -1,6 +1,7 @@
 """The engine on vLLM servers: what it decides, what it sends, what it does when a server fails."""
 
 import gc
+import shutil
 import threading
 import weakref
 from dataclasses import replace
@@ -99,6 +100,7 @@ def test_fields_that_depend_on_others_are_read_after_their_lines(engine, local):
 
 
 def test_best_first_finds_the_winners_with_fewer_prompts(engine, local, server):
+    engine.pass_overhead = 0.0  # as on a server that pays for each prompt
     whole = engine.run_parallel(TEXTS[0], conformance.LARGE, complete=True, cache=False)
     count = len(server.prompts)
     server.received.clear()
@@ -467,6 +469,55 @@ def test_one_server_that_is_away_leaves_its_texts_to_the_other(folder):
         assert len(results) == 8
 
 
+def test_a_server_that_is_away_at_the_start_does_not_keep_the_others_from_working(folder, local):
+    with TinyServer(folder) as one, TinyServer(folder) as two:
+        two.stop()
+        engine = Engine.load(f"{two.url},{one.url}", patience_s=5.0)
+        texts = [f"{TEXTS[n % 5]} {n}" for n in range(8)]
+        two.start()
+        for member in engine.backend.fleet._members:
+            member.rests_until = 0.0
+        two.received.clear()
+        values = [each.values for each in engine.decode_many(texts, ONE)]
+        assert values == [local.run_parallel(text, ONE).values for text in texts]
+        assert two.completions, "it works too when it is back"
+
+
+def test_one_server_that_asks_for_a_rest_does_not_make_all_wait(folder):
+    with TinyServer(folder) as one, TinyServer(folder) as two:
+        engine = Engine.load(f"{one.url},{two.url}", patience_s=5.0)
+        one.meet(Fault(status=429, retry_after="3600"), times=99)
+        two.meet(Fault(status=503))
+        assert engine.run_parallel(TEXTS[0], ONE).values.keys() == {"urgent"}
+
+
+def test_another_tokenizer_behind_the_same_name_is_found_out_when_the_server_is_back(checkpoint, tmp_path):
+    place = tmp_path / "served"
+    shutil.copytree(checkpoint("llama", "qwen"), place)
+    with TinyServer(place) as server:
+        engine = Engine.load(server.url, patience_s=2.0)
+        server.stop()
+        with pytest.raises(ServerAway):
+            engine.run_parallel(TEXTS[0], ONE)
+        shutil.copy(checkpoint("llama", "smol") / "tokenizer.json", place)
+        server.start()
+        with pytest.raises(ServerChanged, match="makes other tokens of a text than before; start again"):
+            engine.run_parallel(TEXTS[0], ONE)
+
+
+def test_races_of_one_engine_are_run_one_after_the_other(engine, server):
+    server.pace_s = 0.02
+    first, second = (engine.race(text, ONE, mode="schema") for text in TEXTS[:2])
+    events = second.wait()
+    told = first.wait()
+    started = next(each for each in events if each.kind == "run")
+    assert [each.kind for each in events if each.kind == "waiting"] == ["waiting"]
+    lanes = sum(each.ms for each in told if each.kind == "lane_end")
+    assert started.ms > 0.9 * lanes, "the other one was over before, and that was waiting"
+    streams = [number for number, body in enumerate(server.completions) if "stream" in body]
+    assert all("stream" not in body for body in server.completions[: streams[0]]) and len(streams) == 2
+
+
 # --- what is refused at the start ---
 
 
@@ -519,7 +570,7 @@ def test_a_tokenizer_that_cannot_be_found_is_asked_for(server):
 
 def test_servers_of_different_models_are_no_fleet(folder):
     with TinyServer(folder) as one, TinyServer(folder, name="other") as two:
-        with pytest.raises(ServerChanged, match="run different models: other, tiny"):
+        with pytest.raises(ServerChanged, match="runs other with a window of 2048, and another one tiny with a window of 2048; start"):
             Engine.load(f"{one.url},{two.url}")
 
 

@@ -17,7 +17,8 @@ from starlette.responses import Response
 from core.address import AddressError, servers
 from core.engine import Engine
 from core.engine_served import ServedEngine
-from core.owner import Cancelled, LaneClock, Unavailable
+from core.lane_clock import LaneClock
+from core.owner import Cancelled, Unavailable
 from core.public import public_name
 from core.request import Request
 from core.schema import StructuredSchema
@@ -115,7 +116,7 @@ def test_what_names_no_model_with_a_window_is_no_vllm(server: Hostile, engine: S
     ],
 )
 def test_a_models_name_is_for_people_on_one_line_and_short(given: str, name: str) -> None:
-    assert Served(given, given, 64, "0.32.0").name == name
+    assert Served(given, given, 64).name == name
 
 
 def test_a_name_as_long_as_no_files_is_no_path() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from core import parallel
 from core.engine import Engine, Request
-from core.owner import LaneClock
+from core.lane_clock import LaneClock
 from core.result import TOP_CHOICES
 from core.schema import StructuredSchema
 from core.trace import LISTED_CHOICES, from_line, to_lines

@@ -36,12 +36,6 @@ class Refused(Unavailable):
     is_passing = False
 
 
-class Elsewhere(Engine):
-    """An engine whose server may come to run another model."""
-
-    renew: Any = None
-
-
 class Loads:
     """Stands for `Engine.load`: what it has in store for each call, the last for all that follow."""
 
@@ -84,8 +78,8 @@ def resident(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         one.close()
 
 
-def engine(name: str = "served-1b") -> Elsewhere:
-    return Elsewhere(HashBackend(lexicon("qwen")), name, "served by vLLM 0.32.0")
+def engine(name: str = "served-1b") -> Engine:
+    return Engine(HashBackend(lexicon("qwen")), name, "served by vLLM 0.32.0")
 
 
 def local(name: str) -> Engine:
@@ -223,15 +217,15 @@ def test_an_engine_that_nobody_uses_any_more_renews_nothing(resident: Any) -> No
     assert not settled(lambda: len(loads.names) > 2, 0.2) and one.engine is new
 
 
-def test_a_renewal_that_cannot_be_is_told_by_the_status(resident: Any) -> None:
-    old = engine("old-1b")
-    one, loads = resident(old, ModelUnsupported("the tokenizer here and the vLLM server's differ; give its folder"))
+def test_a_renewal_that_is_refused_is_told_and_tried_again_because_a_server_may_change_back(resident: Any) -> None:
+    old, back = engine("old-1b"), engine("old-1b")
+    differs = ModelUnsupported("the tokenizer here and the vLLM server's differ; give its folder")
+    one, loads = resident(old, differs, differs, back)
     one.start(URL)
     assert settled(lambda: one.engine is old)
     old.renew()
-    assert settled(lambda: one.status.state == "failed")
-    assert one.status.message.startswith("the tokenizer here and the vLLM server's differ") and one.switching is None
-    assert one.engine is old
+    assert settled(lambda: one.engine is back and one.switching is None)
+    assert loads.names == [URL] * 4 and one.status.state == "ready"
 
 
 # --- a server that is away during a request ---

@@ -11,7 +11,8 @@ function blankState() {
     milestone: '', // for screen readers
     returned: '', // the values as JSON, where their shape is another than that of the assembled text
     run: null, // the `run` event
-    warmUp: null, // the `warmup` event
+    warmUp: null, // the `warmup` event of the load
+    headsMs: [], // sent to a server before a lane's clock started
     lanes: { pcd: blankLane(), ar: blankLane() },
     rows: new Map(), // by field name, in schema order
     invented: new Map(), // by key, in order of appearance
@@ -92,7 +93,8 @@ const FOLD = {
   },
 
   warmup(state, event) {
-    state.warmUp = event;
+    if (event.when === 'run') state.headsMs.push(event.took_ms);
+    else state.warmUp = event;
   },
 
   lane(state, event, lane) {

@@ -85,7 +85,7 @@ const AGAINST_SERVED = new Map(Object.entries({
   schema: "The server's structured outputs hold the baseline to the schema: keys and allowed values are enforced.",
 }));
 
-function conditionsIn({ run, warmUp, lanes }, recorded) {
+function conditionsIn({ run, warmUp, headsMs, lanes }, recorded) {
   const { order, cache, temperature, date, versions } = run;
   const told = CACHES.get(cache);
   const made = Object.entries(versions ?? {}).map((pair) => pair.join(' '));
@@ -99,8 +99,9 @@ function conditionsIn({ run, warmUp, lanes }, recorded) {
     run.prompt_tokens != null && `Prompt: ${counted(run.prompt_tokens, 'token')} for each lane.`,
     `T = ${temperature}: it changes the shares, never which choice wins. No sampling in either lane.`,
     warmUp
-      ? `Warm-up: ${duration(warmUp.took_ms).join(' ')}${warmUp.when === 'load' ? ' at load' : ''}, in neither clock.`
+      ? `Warm-up: ${duration(warmUp.took_ms).join(' ')} at load, in neither clock.`
       : 'No warm-up is in the events of this run.',
+    headsMs.length > 0 && `Heads sent to the server before the lanes' clocks started: ${headsMs.map((ms) => duration(ms).join(' ')).join(', ')}.`,
     `Waiting: ${duration(run.ms).join(' ')}, in neither clock. ${whoseClocks(run)}`,
     queueOf(lanes) && `In the server's queue, which is in the clocks: ${queueOf(lanes)}.`,
     'n = 1: one run, no median and no spread.',

@@ -103,7 +103,7 @@ function runLine({ run }) {
 function untimed({ run, warmUp }) {
   if (!run) return '';
   const times = [`${duration(run.ms).join(' ')} waiting`];
-  if (warmUp) times.push(`${duration(warmUp.took_ms).join(' ')} warm-up${warmUp.when === 'load' ? ' at load' : ''}`);
+  if (warmUp) times.push(`${duration(warmUp.took_ms).join(' ')} warm-up at load`);
   return `Not in the clocks: ${times.join(', ')}`;
 }
 
