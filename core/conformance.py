@@ -116,7 +116,7 @@ def prefix(engine: Engine) -> Verdict:
         f"after reads, a prefill on top and 4 decoded tokens the seal is {'kept' if sealed else 'broken'}, "
         f"{count} log-probabilities read again {'are the same bits' if apart == 0 else f'differ by {apart:.1e}'}"
     )
-    return Verdict("PASS" if sealed and apart == 0 else "FAIL", measured)
+    return Verdict("PASS" if sealed and apart <= repeatable(engine) else "FAIL", measured)
 
 
 def batch(engine: Engine) -> Verdict:
@@ -152,7 +152,10 @@ def repeat(engine: Engine) -> Verdict:
             apart = max(apart, float(np.abs(_floats(one) - _floats(two)).max()))
             count += len(one.scores)
     found = "the same bits" if apart == 0 else f"up to {apart:.1e} apart"
-    return Verdict("PASS" if apart == 0 else "FAIL", f"{count} scores twice, without and with a cached head: {found}")
+    return Verdict(
+        "PASS" if apart <= repeatable(engine) else "FAIL",
+        f"{count} scores twice, without and with a cached head: {found}",
+    )
 
 
 def cache(engine: Engine) -> Verdict:
@@ -175,6 +178,11 @@ CHECKS: dict[str, Check] = {check.__name__: check for check in (oracle, prefix, 
 def allowed(engine: Engine) -> float:
     computed_in, _, _ = engine.backend.identity.dtype.partition(",")  # quantised weights are named behind it
     return EXACT if computed_in in ("float32", "float64") else ROUNDED
+
+
+def repeatable(engine: Engine) -> float:
+    """How far two runs of the same may lie apart: not at all, but on a server, which puts them in batches of its own."""
+    return 0.0 if engine.backend.identity.clock == "engine" else allowed(engine)
 
 
 class _Narrow:

@@ -187,6 +187,11 @@ class Engine:
         return self.race(context, schema, order=("ar",), mode=mode, **options).dicts()
 
     @property
+    def trouble(self) -> str:
+        """Why the next request may well fail, for people; empty where nothing is known."""
+        return ""
+
+    @property
     def held(self) -> tuple[int, int]:
         """Head prefixes in the cache now, and their bytes."""
         return self._plans.held

@@ -135,6 +135,10 @@ class ServedEngine(Engine):
         backend.fleet.on_change = lambda: (engine := its()) and engine.renew()
 
     @property
+    def trouble(self) -> str:
+        return self.backend.fleet.trouble
+
+    @property
     def in_flight(self) -> int:
         return self._in_flight
 

@@ -12,9 +12,14 @@ from pathlib import Path
 
 from core.backend import Clock
 
-#: What figures depend on, by backend, and whatever the backend.
-FRAMEWORKS = {"torch": ("torch",), "mlx": ("mlx", "mlx-lm")}
+#: What figures depend on beside a framework, where the model runs in this process.
 PACKAGES = ("transformers", "llguidance")
+#: What figures depend on, by backend. A server's own version stands in its device's name.
+DEPENDENCIES = {
+    "torch": ("torch", *PACKAGES),
+    "mlx": ("mlx", "mlx-lm", *PACKAGES),
+    "vllm": ("transformers", "httpx"),
+}
 
 
 @cache
@@ -51,7 +56,7 @@ def processor_name() -> str:
 def versions(backend: str) -> dict[str, str]:
     """Of Python and of what a backend's figures depend on, as far as it is installed."""
     found = {"python": platform.python_version()}
-    for package in (*FRAMEWORKS.get(backend, ()), *PACKAGES):
+    for package in DEPENDENCIES.get(backend, PACKAGES):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -35,7 +35,12 @@ def add_model_flags(
     which.add_argument("--url", type=_addresses, action=_Url, metavar="URL", help=url)
     backends = "%(choices)s; vllm with --url"
     parser.add_argument("--backend", default=default_of("BACKEND"), choices=NAMES, help=backends)
-    parser.add_argument("--dtype", default=default_of("DTYPE"), choices=["auto", "bfloat16", "float16", "float32"])
+    parser.add_argument(
+        "--dtype",
+        default=default_of("DTYPE"),
+        choices=["auto", "bfloat16", "float16", "float32"],
+        help="of the weights; not with --url",
+    )
     key = (
         "what the vLLM server's own --api-key asks for; others on this machine see a flag with ps, so better set "
         "VLLM_API_KEY; the app's --api-key is another one and guards page and REST"

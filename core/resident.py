@@ -202,7 +202,9 @@ class Resident:
         old, self.engine = self.engine, engine
         identity = engine.backend.identity
         reason = f" ({engine.why})" if engine.why else ""
-        message = f"{engine.model}{reason} on {identity.backend}, {identity.device}, {identity.dtype}"
+        message = f"{engine.model}{reason}"
+        if identity.clock == "engine":  # of a server the reason says it
+            message += f" on {identity.backend}, {identity.device}, {identity.dtype}"
         self.status = Status("ready", message=message)
         log.info("ready: %s", message)
         if old is not None:

@@ -70,6 +70,13 @@ class Fleet:
     def __len__(self) -> int:
         return len(self._members)
 
+    @property
+    def trouble(self) -> str:
+        """What is wrong with all of them, as far as the last requests have shown; empty where one works."""
+        if all(member.has_changed for member in self._members):
+            return "the vLLM server runs another model now"
+        return "the vLLM server does not answer" if all(member.is_away for member in self._members) else ""
+
     def find(self, watch: Watch) -> Served:
         """What the servers run, from now on expected of all. One that is away is compared when it is back.
 
@@ -163,12 +170,12 @@ class Fleet:
                     if not reasons:  # before the next server too: the time that was lost is in the asker's clock
                         watch.tell(TRYING)
                     reasons.append(reason)
-            wait = max(pause, min(reason.retry_s or 0.0 for reason in reasons))
-            if time.monotonic() + wait > deadline:
+            asked_for, left = min(reason.retry_s or 0.0 for reason in reasons), deadline - time.monotonic()
+            if asked_for > left or left <= 0:
                 raise ServerAway(
                     f"the vLLM server does not answer ({reasons[-1]}); try again when it is back"
                 ) from None
-            _rest(wait, watch)
+            _rest(max(asked_for, min(pause, left)), watch)
             pause = min(LONGEST_S, pause * GROWTH)
 
     def _heard(self, member: _Member, ask: Callable[[VllmServer], T]) -> T:

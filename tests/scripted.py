@@ -96,6 +96,7 @@ class ScriptedEngine:
     model: str = MODEL
     why: str = WHY
     pass_overhead: float = 40.0
+    trouble: str = ""
     time: Any = time
     clock: Clock = "engine"  # client: as if its model were on a server
     queue_ms: float | None = None  # in the server's queue, of each lane

@@ -262,6 +262,8 @@ def test_escape_closes_the_panel_and_gives_the_focus_back(page: Page) -> None:
 
 def test_hostile_text_stays_text_in_the_method(page: Page) -> None:
     choose(page, NASTY.title)
+    expect(page.locator("#context textarea")).to_have_value(NASTY.context)  # what was there before has an end too
+    expect_phase(page, "idle")
     run_to_the_end(page)
     text = opened(page)
     expect(text).to_contain_text("Scenario: Hostile text")

@@ -96,7 +96,7 @@ def test_the_same_text_about_a_run_of_an_engine_does(asked: Asked, name: str) ->
         ("card", "1 request, 67 tokens sent"),
         ("captions", "PCD has decided 4 fields in 1 request, 67 tokens sent."),
         ("pauses", "Each fork that is read is a prompt of its own"),
-        ("lines", "PCD sends a prompt per fork"),
+        ("lines", "client time around the wire"),
         ("phases", "requests with the text, and a prompt for each fork"),
     ],
 )
@@ -297,7 +297,7 @@ def test_a_served_run_shows_requests_tokens_sent_and_the_queue(open_page: OpenPa
     assert (told["requests"], told["sent tokens"], told["server queue"]) == ("1", "67", "3.2 ms")
     assert "of which forced" not in told and "forced" not in told
     expect(part(page, "conditions")).to_contain_text(WIRE)
-    expect(part(page, "run-line")).to_contain_text("PCD sends a prompt per fork")
+    expect(part(page, "run-line")).to_contain_text("client time around the wire")
     assert (part(page, "ar.raw").text_content() or "").startswith('{\n  "risk_level"')
     page.locator('.rows:not(.invented) .row[data-field="risk_level"]').click()
     expect(part(page, "inspector.facts")).to_contain_text("1,234 vocabulary tokens were not asked for")

@@ -507,7 +507,7 @@ def test_a_link_to_own_inputs_fills_them_in_in_another_browser_and_runs_nothing(
 def test_a_link_to_a_scenario_names_it_and_shows_its_recording(
     browser: Browser, page: Page, url: str, complaints: list[str]
 ) -> None:
-    page.locator("#mode").get_by_text("keys and punctuation forced").click()
+    page.locator("#mode").get_by_text("the schema itself is enforced").click()
     link = asked_link(page)
     assert link == f"{url}#preset=four_fields&mode=schema&style=pretty&cache=on&first=pcd&temperature=1.0"
     fresh = browser.new_context()

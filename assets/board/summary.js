@@ -86,8 +86,8 @@ function runLine({ run }) {
   const order = run.order.map((lane) => LANE_NAMES[lane]).join(' then ');
   return [
     `${run.model} (${run.why})`,
-    `${run.backend} on ${run.device}`,
-    run.dtype,
+    isServed(run) ? '' : `${run.backend} on ${run.device}`, // it stands in the reason
+    isServed(run) ? '' : run.dtype,
     `baseline mode ${run.mode}`,
     jsonStyle(run.style),
     `prefix cache ${run.cache}`,
@@ -95,7 +95,7 @@ function runLine({ run }) {
     `T\u00a0=\u00a0${run.temperature}`,
     READINGS.get(run.reading) ?? '',
     run.strategy === 'rows' ? 'PCD reads a row per branch' : '',
-    isServed(run) ? `PCD sends a prompt per fork; ${clockOf(run)}` : '',
+    isServed(run) ? clockOf(run) : '',
     run.unsupported?.length ? `⚠ ${run.unsupported.length} of the schema's parts left out` : '',
   ].filter(Boolean).join(' · ');
 }

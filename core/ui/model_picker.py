@@ -48,7 +48,7 @@ class ModelPicker(gr.HTML):
                 await here(None)
             # In this order: news come after the end of a switch.
             switching, status = resident.switching, resident.status
-            note = model_note(status, switching)
+            note = model_note(status, switching, resident.engine.trouble if resident.engine else "")
             note = replace(note, text=public_text(note.text, resident.engine and resident.engine.model))
             is_busy = any(one and one.state == "loading" and not one.waits for one in (status, switching))
             return json.dumps({"note": asdict(note), "active": active(), "busy": is_busy})

@@ -18,7 +18,7 @@ class Mode:
 MODES: Mapping[str, Mode] = {
     "free": Mode("prompt alone", "the prompt alone"),
     "json": Mode("any JSON enforced", "any JSON object is enforced"),
-    "schema": Mode("schema enforced", "the schema itself is enforced, keys and punctuation forced"),
+    "schema": Mode("schema enforced", "the schema itself is enforced"),
 }
 #: What JSON the prompt asks both lanes for.
 STYLES: Mapping[str, str] = {"pretty": "pretty JSON", "compact": "compact JSON"}

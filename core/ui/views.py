@@ -14,12 +14,14 @@ from core.ui.note import Note
 MOST_REMARKS = 50
 
 
-def model_note(status: Status, switching: Status | None = None) -> Note:
-    """The model line at the top of the page; `switching`: how far another model has come."""
+def model_note(status: Status, switching: Status | None = None, trouble: str = "") -> Note:
+    """The model line at the top of the page; `switching`: how far another model has come; `trouble`: the engine's."""
     if status.state == "loading":
         return Note(f"Loading the model: {status.stage}", "busy", status.fraction)
     if switching:
         return Note(f"{status.message}\nLoading another: {switching.stage}", "busy", switching.fraction)
+    if trouble and status.state == "ready":
+        return Note(f"{status.message}\n{trouble}; the next run asks it again", "error")
     tones = {"ready": "good", "failed": "error", "absent": "plain"}
     return Note(status.message, tones[status.state])
 
