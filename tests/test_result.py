@@ -74,6 +74,7 @@ def test_the_public_dict_has_the_documented_shape():
         ),
         *("schema_source", "unsupported", "notes"),
         *("cache", "cache_detail", "prompt_tokens", "tree_tokens", "scoring", "reading", "prior", "shared_by"),
+        *("clock", "sent_tokens", "server_queue_ms"),
     }
     assert shape["mode"] == "parallel_constrained"
     assert shape["values"] == {"risk": "LOW", "is_fraud": True, "tier": None}
@@ -86,6 +87,8 @@ def test_the_public_dict_has_the_documented_shape():
         "levels": 2,
         "unread_choices": 0,
         "unread_mass": 0.0,
+        "unasked_tokens": 0,
+        "unasked_mass": 0.0,
         "top_choices": [
             {"choice": choice, "probability": DECISIONS[0].probabilities[i]}
             for i, choice in [(1, "LOW"), (2, "NONE"), (0, "HIGH")]

@@ -37,6 +37,7 @@ IMPATIENT = """window.connectionTimes = {
 #: What the console says of a broken network, whoever asks.
 BROKEN = (
     "Failed to load resource",
+    "Failed to fetch dynamically imported module",  # a part of gradio's that was still on its way
     "TypeError: network error",
     "TypeError: Failed to fetch",
     "Unexpected error",
