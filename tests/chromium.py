@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, TimeoutError, expect
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
@@ -97,8 +97,13 @@ def expect_phase(page: Page, phase: str) -> None:
 
 
 def choose(page: Page, title: str) -> None:
+    """Chooses a scenario, and waits for its text where it is another one: what comes next is meant for it."""
+    before = page.locator("#context textarea").input_value()
     page.locator("#preset input").click()
     page.get_by_role("option", name=title).click()
+    with suppress(TimeoutError):  # the same text
+        changed = "(text) => document.querySelector('#context textarea').value !== text"
+        page.wait_for_function(changed, arg=before, timeout=5_000)
 
 
 def run_to_the_end(page: Page) -> None:
