@@ -15,6 +15,8 @@ FLAGS = (
     "--disable-background-networking --disable-component-update --disable-sync"
 ).split()
 PATIENCE_MS = 30_000
+#: What Gradio's plots say on the console of their own making, whatever they are given.
+VEGA = ("WARN The input spec uses Vega-Lite", 'WARN y-scale\'s "zero" is dropped', 'WARN Dropping "fit-y" because')
 
 OpenPage = Callable[..., Page]
 

@@ -18,7 +18,7 @@ from core.resident import Status
 from core.ui.page import build
 from core.ui.results import HEADINGS
 from core.wording import escaped
-from tests.chromium import CHROMIUM, PATIENCE_MS, expect_phase, part, spy_on
+from tests.chromium import CHROMIUM, PATIENCE_MS, VEGA, expect_phase, part, spy_on
 from tests.scripted import FOUR, HOSTILE, MANY, READY, ScriptedEngine, ScriptedResident, served
 
 OpenPage = Callable[..., Page]
@@ -27,9 +27,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}"),
 ]
-
-#: What Gradio's plots say on the console of their own making, whatever they are given.
-VEGA = ("WARN The input spec uses Vega-Lite", 'WARN y-scale\'s "zero" is dropped', 'WARN Dropping "fit-y" because')
 
 EVIL = replace(FOUR, id=HOSTILE, title=f"Evil {HOSTILE}")
 

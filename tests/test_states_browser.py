@@ -14,6 +14,7 @@ from core.ui.page import build
 from tests.chromium import (
     CHROMIUM,
     PATIENCE_MS,
+    VEGA,
     OpenPage,
     choose,
     expect_phase,
@@ -84,7 +85,7 @@ def network(url: str) -> Iterator[Relay]:
 
 @pytest.fixture
 def open_page(browser: Browser, url: str) -> Iterator[OpenPage]:
-    with opener(browser, url, IMPATIENT, BROKEN) as open_any:
+    with opener(browser, url, IMPATIENT, BROKEN + VEGA) as open_any:
 
         def open_one(address: str = url, **options: Any) -> Page:
             page = open_any(address=address, **options)
