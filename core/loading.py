@@ -31,7 +31,7 @@ class Load:
 
     @property
     def is_served(self) -> bool:
-        return is_url(self.name) or self.backend == "vllm"
+        return is_url(self.name)
 
     def here(self, kind: type[Engine], **server: Any) -> Engine:
         """On a device of this machine."""
@@ -67,8 +67,6 @@ class Load:
         """On vLLM servers."""
         from core.engine_served import connected
 
-        if not is_url(self.name):
-            raise BackendMissing("backend vllm is a server; give its address, such as --url http://127.0.0.1:8000")
         if self.backend not in ("auto", "vllm"):
             raise BackendMissing(f"a url is a vLLM server's; use --backend vllm or auto, not {self.backend}")
         if self.dtype != "auto":
